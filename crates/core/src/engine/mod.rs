@@ -1,0 +1,20 @@
+//! A model of a continuous-batching engine: a server of language models in ten parameters.
+//!
+//! Time advances in steps. In every step each running sequence decodes one token, and waiting
+//! prompts are prefilled as seats and the token budget allow. Scheduling runs ahead: while step *j*
+//! runs, step *j + 1* is already fixed, so a request that arrives during *j* enters *j + 2*
+//! ([`Profile::pipeline_depth`] of 2). A finished sequence keeps its seat until its last step has been
+//! processed.
+//!
+//! Like the scheduler, the engine is a state machine without a clock: [`Engine::submit`] and
+//! [`Engine::abort`] go in, [`Engine::poll`] gives the tokens that have reached the client by `now`,
+//! and [`Engine::next_wake`] says when to look again. The simulator jumps from one wake-up to the
+//! next; the mock server sleeps until it.
+
+mod cache;
+mod model;
+mod profile;
+
+pub use cache::{BlockHash, PrefixCache, Prompt};
+pub use model::{Emission, Engine, EngineStats, SeqId, Work};
+pub use profile::{Profile, ProfileError};

@@ -1,0 +1,239 @@
+//! The parameters of an engine, read from a file.
+
+use serde::Deserialize;
+
+use crate::time::Span;
+
+/// The parameters of an engine. See `config/engines/` for a commented file.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(try_from = "RawProfile")]
+pub struct Profile {
+    /// The profile's name.
+    pub name: String,
+    /// The name of the model that the engine serves.
+    pub model: String,
+    /// Duration of a step that does nothing but stream the weights, in ms.
+    pub base_ms: f64,
+    /// Added per token of KV cache that is read, in ms.
+    pub kv_ms_per_token: f64,
+    /// Added to a step with any prefill, in ms.
+    pub prefill_step_ms: f64,
+    /// Added per token in a step with prefill beyond the roof, in ms.
+    pub prefill_ms_per_token: f64,
+    /// Tokens hidden under the weight stream.
+    pub roof_tokens: f64,
+    /// Added per (1000 prefill tokens)² in a step, in ms.
+    pub attention_ms: f64,
+    /// From the client's send to the engine's queue.
+    pub overhead_in: Span,
+    /// From the engine's token to the client.
+    pub overhead_out: Span,
+    /// Sequences in the batch.
+    pub max_seqs: u32,
+    /// Tokens in a block of the prefix cache.
+    pub block_tokens: u32,
+    /// Tokens in one step, prefill and decode together.
+    pub token_budget: u32,
+    /// Steps that are fixed at once, the running one included; 1 is synchronous scheduling.
+    pub pipeline_depth: u32,
+    /// Whether blocks of prompts seen before are free.
+    pub prefix_cache: bool,
+}
+
+/// Why a profile cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum ProfileError {
+    /// Not TOML, an unknown key, a missing key or a wrong type.
+    #[error("engine profile: {0}")]
+    Parse(#[from] toml::de::Error),
+    /// No built-in profile of that name.
+    #[error("no built-in engine profile is called '{0}'; there are: {1}")]
+    Unknown(String, String),
+}
+
+const BUILT_IN: [(&str, &str); 1] =
+    [("gb10-qwen3-8b-fp8", include_str!("../../../../config/engines/gb10-qwen3-8b-fp8.toml"))];
+
+impl Profile {
+    /// Reads a profile from the text of its file.
+    ///
+    /// # Errors
+    /// [`ProfileError::Parse`], which names the key and the line.
+    pub fn from_toml(text: &str) -> Result<Self, ProfileError> {
+        Ok(toml::from_str(text)?)
+    }
+
+    /// The names of the profiles that come with the program.
+    pub fn built_in_names() -> impl Iterator<Item = &'static str> {
+        BUILT_IN.iter().map(|(name, _)| *name)
+    }
+
+    /// A profile that comes with the program.
+    ///
+    /// # Errors
+    /// [`ProfileError::Unknown`] if there is none of that name.
+    pub fn built_in(name: &str) -> Result<Self, ProfileError> {
+        match BUILT_IN.iter().find(|(n, _)| *n == name) {
+            Some((_, text)) => Self::from_toml(text),
+            None => {
+                let names: Vec<&str> = Self::built_in_names().collect();
+                Err(ProfileError::Unknown(name.to_owned(), names.join(", ")))
+            }
+        }
+    }
+
+    /// The same engine with everything `factor` times faster.
+    #[must_use]
+    pub fn sped_up(&self, factor: f64) -> Self {
+        Self {
+            base_ms: self.base_ms / factor,
+            kv_ms_per_token: self.kv_ms_per_token / factor,
+            prefill_step_ms: self.prefill_step_ms / factor,
+            prefill_ms_per_token: self.prefill_ms_per_token / factor,
+            attention_ms: self.attention_ms / factor,
+            overhead_in: self.overhead_in.scaled_down(factor),
+            overhead_out: self.overhead_out.scaled_down(factor),
+            ..self.clone()
+        }
+    }
+
+    /// The duration of a step.
+    ///
+    /// `kv_tokens` are the tokens of KV cache read, `prefill_tokens` the prompt tokens computed and
+    /// `decoding` the sequences that decode.
+    #[must_use]
+    pub fn step(&self, kv_tokens: u64, prefill_tokens: u32, decoding: u32) -> Span {
+        let mut ms = self.base_ms + self.kv_ms_per_token * kv_tokens as f64;
+        if prefill_tokens > 0 {
+            let beyond_roof = (f64::from(prefill_tokens) + f64::from(decoding) - self.roof_tokens).max(0.0);
+            let thousands = f64::from(prefill_tokens) / 1000.0;
+            ms += self.prefill_step_ms
+                + self.prefill_ms_per_token * beyond_roof
+                + self.attention_ms * thousands * thousands;
+        }
+        Span::from_millis_f64(ms)
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RawProfile {
+    name: String,
+    model: String,
+    step: RawStep,
+    overhead: RawOverhead,
+    engine: RawEngine,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RawStep {
+    base_ms: f64,
+    kv_ms_per_token: f64,
+    prefill_step_ms: f64,
+    prefill_ms_per_token: f64,
+    roof_tokens: f64,
+    attention_ms: f64,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RawOverhead {
+    in_ms: f64,
+    out_ms: f64,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RawEngine {
+    max_seqs: u32,
+    block_tokens: u32,
+    token_budget: u32,
+    pipeline_depth: u32,
+    prefix_cache: bool,
+}
+
+impl TryFrom<RawProfile> for Profile {
+    type Error = String;
+
+    fn try_from(raw: RawProfile) -> Result<Self, Self::Error> {
+        let RawProfile { name, model, step, overhead, engine } = raw;
+        if !(step.base_ms > 0.0 && step.base_ms.is_finite()) {
+            return Err(format!("step.base_ms must be above 0, not {}", step.base_ms));
+        }
+        for (key, value) in [
+            ("step.kv_ms_per_token", step.kv_ms_per_token),
+            ("step.prefill_step_ms", step.prefill_step_ms),
+            ("step.prefill_ms_per_token", step.prefill_ms_per_token),
+            ("step.roof_tokens", step.roof_tokens),
+            ("step.attention_ms", step.attention_ms),
+            ("overhead.in_ms", overhead.in_ms),
+            ("overhead.out_ms", overhead.out_ms),
+        ] {
+            if !(value >= 0.0 && value.is_finite()) {
+                return Err(format!("{key} must be 0 or more, not {value}"));
+            }
+        }
+        for (key, value) in [
+            ("engine.max_seqs", engine.max_seqs),
+            ("engine.block_tokens", engine.block_tokens),
+            ("engine.pipeline_depth", engine.pipeline_depth),
+        ] {
+            if value == 0 {
+                return Err(format!("{key} must be 1 or more"));
+            }
+        }
+        if engine.token_budget <= engine.max_seqs {
+            return Err(format!(
+                "engine.token_budget must be above engine.max_seqs ({}), not {}: each running sequence takes one token of it",
+                engine.max_seqs, engine.token_budget
+            ));
+        }
+        Ok(Self {
+            name,
+            model,
+            base_ms: step.base_ms,
+            kv_ms_per_token: step.kv_ms_per_token,
+            prefill_step_ms: step.prefill_step_ms,
+            prefill_ms_per_token: step.prefill_ms_per_token,
+            roof_tokens: step.roof_tokens,
+            attention_ms: step.attention_ms,
+            overhead_in: Span::from_millis_f64(overhead.in_ms),
+            overhead_out: Span::from_millis_f64(overhead.out_ms),
+            max_seqs: engine.max_seqs,
+            block_tokens: engine.block_tokens,
+            token_budget: engine.token_budget,
+            pipeline_depth: engine.pipeline_depth,
+            prefix_cache: engine.prefix_cache,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bad_profile_is_refused_with_the_key_that_is_wrong() {
+        let good = BUILT_IN[0].1;
+        for (from, to, key) in [
+            ("base_ms = 40.083", "base_ms = 0", "step.base_ms"),
+            ("max_seqs = 32", "max_seqs = 0", "engine.max_seqs"),
+            ("token_budget = 8192", "token_budget = 32", "engine.token_budget"),
+            ("in_ms = 6.18", "in_ms = -1", "overhead.in_ms"),
+            ("prefix_cache = true", "prefix_cach = true", "prefix_cach"),
+        ] {
+            let error = Profile::from_toml(&good.replace(from, to)).unwrap_err().to_string();
+            assert!(error.contains(key), "{key}: {error}");
+        }
+        assert!(Profile::built_in("h100").unwrap_err().to_string().contains("gb10-qwen3-8b-fp8"));
+    }
+
+    #[test]
+    fn a_step_costs_what_the_formula_says() {
+        let p = Profile::built_in("gb10-qwen3-8b-fp8").unwrap();
+        assert_eq!(p.step(0, 0, 32), Span::from_millis_f64(40.083));
+        // 40.083 + 0.00026 * 1000 + 1.423 + 0.0732 * (256 + 31 - 71.7) + 6.07 * 0.256^2
+        assert_eq!(p.step(1000, 256, 31), Span::from_millis_f64(57.923_763_52));
+    }
+}

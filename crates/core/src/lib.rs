@@ -1,0 +1,31 @@
+//! The pure core of ElasticServe: scheduler, engine model, plan of arrivals, ledger and stream parser.
+//!
+//! Nothing in this crate opens a socket, reads a clock, starts a thread or depends on the order of a
+//! hash map. Time enters every function as a [`time::Tick`] argument, randomness as a seed, and the
+//! same inputs give the same outputs on every machine. That is what lets the gateway, the simulator
+//! and the tests share one scheduler and one engine model.
+//!
+//! | module | what it holds |
+//! |---|---|
+//! | [`time`] | integer nanoseconds: a point ([`time::Tick`]) and a length ([`time::Span`]) |
+//! | [`slo`] | service-level objectives and when an answer meets them |
+//! | [`outcome`] | closed lists of how a request can end |
+//! | [`sched`] | who goes next, who is refused, and which backend serves |
+//! | [`engine`] | a continuous-batching server as a deterministic state machine |
+//! | [`work`] | arrival processes, lengths and the immutable [`work::Plan`] |
+//! | [`ledger`] | the row that every planned arrival ends as |
+//! | [`sse`], [`openai`] | reading event streams and OpenAI-shaped bodies |
+//! | [`sim`] | a plan, a scheduler and engine models on virtual time |
+
+pub mod engine;
+pub mod ids;
+pub mod ledger;
+pub mod openai;
+pub mod outcome;
+pub mod rng;
+pub mod sched;
+pub mod sim;
+pub mod slo;
+pub mod sse;
+pub mod time;
+pub mod work;

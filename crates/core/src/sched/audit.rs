@@ -1,0 +1,77 @@
+//! The invariants of the scheduler, checked from the outside of its logic.
+
+use super::Scheduler;
+
+/// A broken invariant.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum AuditError {
+    /// Permits in use are not the permits of what runs.
+    #[error("{in_use} permits are in use, but {running} requests run")]
+    PermitsLost {
+        /// Permits counted as in use over all backends.
+        in_use: u32,
+        /// Requests that hold a ticket.
+        running: usize,
+    },
+    /// More waits than may.
+    #[error("{queued} requests wait, the bound is {depth}")]
+    QueueOverDepth {
+        /// Requests that wait.
+        queued: usize,
+        /// The bound.
+        depth: usize,
+    },
+    /// More bytes wait than may.
+    #[error("{bytes} bytes wait, the bound is {max}")]
+    BytesOverBound {
+        /// Bytes that wait.
+        bytes: u64,
+        /// The bound.
+        max: u64,
+    },
+    /// A permit is free and a request that may use it waits.
+    #[error("a permit is free while a request that may use it waits")]
+    NotWorkConserving,
+    /// Every offer must be waiting, running or ended exactly once.
+    #[error("{offers} offers, but {accounted} are accounted for")]
+    OffersLost {
+        /// Requests offered.
+        offers: u64,
+        /// Requests that wait, run or have ended.
+        accounted: u64,
+    },
+    /// An index names what does not exist or misses what does.
+    #[error("the queue's indexes disagree with what waits")]
+    IndexesDisagree,
+}
+
+impl Scheduler {
+    /// Checks every invariant. Valid after `poll` has returned `None`.
+    ///
+    /// # Errors
+    /// The first invariant that does not hold.
+    pub fn audit(&self) -> Result<(), AuditError> {
+        let running = self.running.len();
+        let in_use = self.in_use();
+        if in_use as usize != running || self.queue.in_use() != in_use {
+            return Err(AuditError::PermitsLost { in_use, running });
+        }
+        if self.queue.len() > self.depth {
+            return Err(AuditError::QueueOverDepth { queued: self.queue.len(), depth: self.depth });
+        }
+        if self.queue.bytes() > self.max_bytes {
+            return Err(AuditError::BytesOverBound { bytes: self.queue.bytes(), max: self.max_bytes });
+        }
+        if self.queue.has_eligible() && self.backends.iter().any(|b| b.free() > 0) {
+            return Err(AuditError::NotWorkConserving);
+        }
+        let t = &self.totals;
+        let turned_away: u64 = t.rejected.values().chain(t.expired.values()).sum();
+        let released: u64 = t.released.values().sum();
+        let accounted = turned_away + t.cancelled + released + running as u64 + self.queue.len() as u64;
+        if accounted != t.offers || t.granted != released + running as u64 {
+            return Err(AuditError::OffersLost { offers: t.offers, accounted });
+        }
+        self.queue.audit()
+    }
+}

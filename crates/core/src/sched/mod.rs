@@ -1,0 +1,431 @@
+//! The scheduler: which request goes to which backend when, and which is turned away.
+//!
+//! It is a state machine without a clock. Inputs are method calls that carry `now`; outputs are
+//! polled:
+//!
+//! ```text
+//! offer ─┬─> rejected at once
+//!        └─> queued ──poll──┬─> Grant(Ticket) ──release──> a permit is free again
+//!                 cancel ───┤
+//!                           └─> Expire
+//! ```
+//!
+//! **Contract.** After every input ([`Scheduler::offer`], [`Scheduler::cancel`],
+//! [`Scheduler::release`], [`Scheduler::set_backend`], [`Scheduler::drain`]) and whenever
+//! [`Scheduler::next_timer`] has passed, call [`Scheduler::poll`] until it returns `None`. After that no
+//! free permit coexists with a request that may use it.
+//!
+//! **Ownership.** A queued request ends in exactly one of: a grant, an expiry, a successful cancel. A
+//! [`Ticket`] is made only by `poll`, cannot be copied, and must go back through `release`.
+
+mod audit;
+mod order;
+mod queue;
+
+use std::collections::BTreeMap;
+use std::num::NonZeroU32;
+
+pub use audit::AuditError;
+pub use order::Order;
+
+use crate::ids::{BackendId, RequestId, TenantId};
+use crate::outcome::{How, RejectReason};
+use crate::time::{Span, Tick};
+use queue::{Queue, Waiting};
+
+/// What a scheduler is built from.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Permits of each backend: the requests that it may work on at once.
+    pub backends: Vec<u32>,
+    /// The tenants; a request names one by its place.
+    pub tenants: Vec<TenantPolicy>,
+    /// Who goes next.
+    pub order: Order,
+    /// The most requests that may wait.
+    pub depth: usize,
+    /// The most bytes of request bodies that may wait.
+    pub max_bytes: u64,
+    /// How long a request may wait, unless it asks for less; `None` for as long as it takes.
+    pub budget: Option<Span>,
+}
+
+/// What the scheduler knows of a tenant.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub struct TenantPolicy {
+    /// The tenant's share of the seats relative to the others, where the order honours it.
+    pub weight: NonZeroU32,
+    /// The most permits that the tenant may hold at once.
+    pub max_permits: Option<u32>,
+}
+
+impl Default for TenantPolicy {
+    fn default() -> Self {
+        Self { weight: NonZeroU32::MIN, max_permits: None }
+    }
+}
+
+impl Settings {
+    /// First come, first served over the given backends, for a single tenant, without a wait limit.
+    #[must_use]
+    pub fn fcfs(backends: Vec<u32>) -> Self {
+        Self {
+            backends,
+            tenants: vec![TenantPolicy::default()],
+            order: Order::Fcfs,
+            depth: 256,
+            max_bytes: 256 << 20,
+            budget: None,
+        }
+    }
+}
+
+/// A request that asks to be scheduled.
+#[derive(Copy, Clone, Debug)]
+pub struct Offer {
+    /// Whose it is. A place that does not exist is treated as the last tenant.
+    pub tenant: TenantId,
+    /// The size of its body, which is held while it waits.
+    pub bytes: u64,
+    /// The time it is expected to hold a seat. Never zero: zero counts as one nanosecond.
+    pub cost: Span,
+    /// How long it is willing to wait; the shorter of this and [`Settings::budget`] holds.
+    pub budget: Option<Span>,
+}
+
+/// A request was turned away.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub struct Rejection {
+    /// The request.
+    pub id: RequestId,
+    /// Why.
+    pub reason: RejectReason,
+    /// When another try has a chance, by the measured rate at which permits come back; `None` before
+    /// that rate is known.
+    pub retry_after: Option<Span>,
+}
+
+/// What [`Scheduler::poll`] asks the caller to do.
+#[derive(Debug)]
+#[must_use]
+pub enum Action {
+    /// Send the request to the ticket's backend.
+    Grant(Ticket),
+    /// Turn the waiting request away.
+    Expire(Rejection),
+}
+
+/// The right to occupy one seat of one backend. Not copyable; give it back with
+/// [`Scheduler::release`].
+#[derive(Debug)]
+#[must_use = "a ticket holds a permit until it is released"]
+pub struct Ticket {
+    id: RequestId,
+    backend: BackendId,
+    tenant: TenantId,
+    granted: Tick,
+    waited: Span,
+}
+
+impl Ticket {
+    /// The request that may go.
+    #[must_use]
+    pub const fn id(&self) -> RequestId {
+        self.id
+    }
+    /// Whose it is.
+    #[must_use]
+    pub const fn tenant(&self) -> TenantId {
+        self.tenant
+    }
+    /// Where it may go.
+    #[must_use]
+    pub const fn backend(&self) -> BackendId {
+        self.backend
+    }
+    /// When it was granted.
+    #[must_use]
+    pub const fn granted(&self) -> Tick {
+        self.granted
+    }
+    /// How long it waited.
+    #[must_use]
+    pub const fn waited(&self) -> Span {
+        self.waited
+    }
+}
+
+/// Counters since the start. At rest `offers` equals the sum of all endings.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Totals {
+    /// Requests offered.
+    pub offers: u64,
+    /// Turned away at arrival, by reason.
+    pub rejected: BTreeMap<RejectReason, u64>,
+    /// Turned away while waiting, by reason.
+    pub expired: BTreeMap<RejectReason, u64>,
+    /// Withdrawn while waiting.
+    pub cancelled: u64,
+    /// Granted a permit.
+    pub granted: u64,
+    /// Permits given back, by how the work ended.
+    pub released: BTreeMap<How, u64>,
+}
+
+#[derive(Debug)]
+struct Backend {
+    permits: u32,
+    up: bool,
+    in_use: u32,
+    /// The number of the last grant, so that equally loaded backends take turns.
+    last_grant: u64,
+}
+
+impl Backend {
+    fn free(&self) -> u32 {
+        if self.up { self.permits.saturating_sub(self.in_use) } else { 0 }
+    }
+}
+
+/// The state of all queues and permits.
+#[derive(Debug)]
+pub struct Scheduler {
+    backends: Vec<Backend>,
+    queue: Queue,
+    running: BTreeMap<RequestId, (BackendId, TenantId)>,
+    depth: usize,
+    max_bytes: u64,
+    budget: Option<Span>,
+    draining: bool,
+    next_id: u64,
+    grants: u64,
+    releases: ReleaseRate,
+    totals: Totals,
+}
+
+impl Scheduler {
+    /// A scheduler with empty queues and all backends up.
+    #[must_use]
+    pub fn new(settings: &Settings) -> Self {
+        let backend = |&permits: &u32| Backend { permits, up: true, in_use: 0, last_grant: 0 };
+        Self {
+            backends: settings.backends.iter().map(backend).collect(),
+            queue: Queue::new(settings.order, &settings.tenants),
+            running: BTreeMap::new(),
+            depth: settings.depth,
+            max_bytes: settings.max_bytes,
+            budget: settings.budget,
+            draining: false,
+            next_id: 0,
+            grants: 0,
+            releases: ReleaseRate::default(),
+            totals: Totals::default(),
+        }
+    }
+
+    /// Offers a request: it is queued under the returned id, or turned away at once.
+    ///
+    /// A request that a free permit could serve now is never turned away for the queue's size.
+    ///
+    /// # Errors
+    /// The [`Rejection`] if it is turned away.
+    pub fn offer(&mut self, now: Tick, offer: Offer) -> Result<RequestId, Rejection> {
+        let id = RequestId(self.next_id);
+        self.next_id += 1;
+        self.totals.offers += 1;
+        if let Some(reason) = self.refusal(&offer) {
+            *self.totals.rejected.entry(reason).or_default() += 1;
+            return Err(self.rejection(id, reason));
+        }
+        let budget = match (self.budget, offer.budget) {
+            (Some(a), Some(b)) => Some(a.min(b)),
+            (a, b) => a.or(b),
+        };
+        self.queue.push(Waiting {
+            id,
+            tenant: offer.tenant,
+            bytes: offer.bytes,
+            cost: offer.cost.max(Span::from_nanos(1)),
+            arrived: now,
+            expires: budget.map(|b| now + b),
+        });
+        Ok(id)
+    }
+
+    /// Withdraws a waiting request; false if it no longer waits. Its place is free at once.
+    pub fn cancel(&mut self, _now: Tick, id: RequestId) -> bool {
+        let found = self.queue.remove(id).is_some();
+        self.totals.cancelled += u64::from(found);
+        found
+    }
+
+    /// Takes a ticket back and says how its work ended.
+    pub fn release(&mut self, now: Tick, ticket: Ticket, how: How) {
+        // The only place that makes tickets also fills `running`, so the entry exists.
+        let Some((backend, tenant)) = self.running.remove(&ticket.id) else { return };
+        self.backends[backend.index()].in_use -= 1;
+        self.queue.permit_returned(tenant);
+        self.releases.record(now, !self.queue.is_empty());
+        *self.totals.released.entry(how).or_default() += 1;
+    }
+
+    /// Changes a backend: its permits, and whether new work may go there. Work that runs keeps its
+    /// permit; a backend that holds more than it now may gets no more until enough has ended.
+    pub fn set_backend(&mut self, _now: Tick, id: BackendId, permits: u32, up: bool) {
+        if let Some(backend) = self.backends.get_mut(id.index()) {
+            backend.permits = permits;
+            backend.up = up;
+        }
+    }
+
+    /// Refuses all that waits and all that comes from here on; what runs may finish.
+    pub fn drain(&mut self, _now: Tick) {
+        self.draining = true;
+    }
+
+    /// The next thing to do, `None` when there is nothing until another input or
+    /// [`Scheduler::next_timer`].
+    ///
+    /// At one tick a grant comes before an expiry: who waited exactly its budget is still served.
+    pub fn poll(&mut self, now: Tick) -> Option<Action> {
+        if let Some(reason) = self.refuse_all() {
+            if let Some(waiting) = self.queue.pop_any() {
+                return Some(self.expire(waiting.id, reason));
+            }
+        }
+        if self.queue.next_expiry().is_some_and(|at| at < now) {
+            return self.expire_first();
+        }
+        if let Some(backend) = self.pick_backend() {
+            if let Some(waiting) = self.queue.pop() {
+                return Some(Action::Grant(self.grant(now, &waiting, backend)));
+            }
+        }
+        if self.queue.next_expiry().is_some_and(|at| at <= now) {
+            return self.expire_first();
+        }
+        None
+    }
+
+    /// When `poll` must be called again although no input came.
+    #[must_use]
+    pub fn next_timer(&self) -> Option<Tick> {
+        self.queue.next_expiry()
+    }
+
+    /// Counters since the start.
+    #[must_use]
+    pub const fn totals(&self) -> &Totals {
+        &self.totals
+    }
+
+    /// Requests that wait.
+    #[must_use]
+    pub fn queued(&self) -> usize {
+        self.queue.len()
+    }
+
+    /// Bytes of bodies that wait.
+    #[must_use]
+    pub fn queued_bytes(&self) -> u64 {
+        self.queue.bytes()
+    }
+
+    /// Permits in use and in total, of one backend; zero of zero for one that does not exist.
+    #[must_use]
+    pub fn permits(&self, id: BackendId) -> (u32, u32) {
+        self.backends.get(id.index()).map_or((0, 0), |b| (b.in_use, b.permits))
+    }
+
+    /// Permits in use, over all backends.
+    #[must_use]
+    pub fn in_use(&self) -> u32 {
+        self.backends.iter().map(|b| b.in_use).sum()
+    }
+
+    fn refuse_all(&self) -> Option<RejectReason> {
+        if self.draining {
+            Some(RejectReason::Draining)
+        } else if !self.backends.iter().any(|b| b.up && b.permits > 0) {
+            Some(RejectReason::NoBackend)
+        } else {
+            None
+        }
+    }
+
+    fn refusal(&self, offer: &Offer) -> Option<RejectReason> {
+        if let Some(reason) = self.refuse_all() {
+            return Some(reason);
+        }
+        let starts_now = self.queue.would_be_next(offer.tenant) && self.backends.iter().any(|b| b.free() > 0);
+        let fits = self.queue.len() < self.depth && self.queue.bytes().saturating_add(offer.bytes) <= self.max_bytes;
+        (!starts_now && !fits).then_some(RejectReason::QueueFull)
+    }
+
+    fn rejection(&self, id: RequestId, reason: RejectReason) -> Rejection {
+        Rejection { id, reason, retry_after: self.releases.time_for(self.queue.len() as u64 + 1) }
+    }
+
+    fn expire(&mut self, id: RequestId, reason: RejectReason) -> Action {
+        *self.totals.expired.entry(reason).or_default() += 1;
+        Action::Expire(self.rejection(id, reason))
+    }
+
+    fn expire_first(&mut self) -> Option<Action> {
+        let waiting = self.queue.pop_expired()?;
+        Some(self.expire(waiting.id, RejectReason::QueueExpired))
+    }
+
+    /// The backend with the smallest share of its permits in use; among equals the one that was not
+    /// chosen for longest.
+    fn pick_backend(&self) -> Option<BackendId> {
+        let open = self.backends.iter().enumerate().filter(|(_, b)| b.free() > 0);
+        let best = open.min_by(|(_, a), (_, b)| {
+            let left = u64::from(a.in_use) * u64::from(b.permits);
+            let right = u64::from(b.in_use) * u64::from(a.permits);
+            left.cmp(&right).then(a.last_grant.cmp(&b.last_grant))
+        });
+        best.map(|(i, _)| BackendId(i as u16))
+    }
+
+    fn grant(&mut self, now: Tick, waiting: &Waiting, id: BackendId) -> Ticket {
+        self.grants += 1;
+        self.totals.granted += 1;
+        let backend = &mut self.backends[id.index()];
+        backend.in_use += 1;
+        backend.last_grant = self.grants;
+        self.running.insert(waiting.id, (id, waiting.tenant));
+        let waited = now.since(waiting.arrived);
+        Ticket { id: waiting.id, backend: id, tenant: waiting.tenant, granted: now, waited }
+    }
+}
+
+/// The mean time between releases while requests wait: the queue's drain rate.
+#[derive(Debug, Default)]
+struct ReleaseRate {
+    last: Option<Tick>,
+    mean_gap: Option<Span>,
+}
+
+impl ReleaseRate {
+    /// A new gap counts for one part in this many.
+    const MEMORY: u64 = 16;
+
+    fn record(&mut self, now: Tick, busy: bool) {
+        if !busy {
+            // An idle server's gaps say how fast requests come, not how fast they could be served.
+            self.last = None;
+            return;
+        }
+        if let Some(last) = self.last.replace(now) {
+            let gap = now.since(last).as_nanos();
+            let mean =
+                self.mean_gap.map_or(gap, |m| (m.as_nanos() * (Self::MEMORY - 1)).saturating_add(gap) / Self::MEMORY);
+            self.mean_gap = Some(Span::from_nanos(mean));
+        }
+    }
+
+    fn time_for(&self, releases: u64) -> Option<Span> {
+        self.mean_gap.map(|gap| gap * releases)
+    }
+}

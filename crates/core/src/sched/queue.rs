@@ -1,0 +1,189 @@
+//! The requests that wait: one lane per tenant, ordered within and between.
+//!
+//! All operations cost the logarithm of what waits. Nothing dead is kept: what is cancelled or
+//! expires leaves every index at once.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::order::{Order, OrderState, VirtualTime};
+use super::{AuditError, TenantPolicy};
+use crate::ids::{RequestId, TenantId};
+use crate::time::{Span, Tick};
+
+/// A request that waits.
+#[derive(Clone, Debug)]
+pub(super) struct Waiting {
+    pub(super) id: RequestId,
+    pub(super) tenant: TenantId,
+    pub(super) bytes: u64,
+    pub(super) cost: Span,
+    pub(super) arrived: Tick,
+    pub(super) expires: Option<Tick>,
+}
+
+#[derive(Debug)]
+struct Lane {
+    /// In order of arrival.
+    waiting: BTreeSet<RequestId>,
+    in_use: u32,
+    max_permits: Option<u32>,
+    /// This lane's entry in `heads`, if it has one.
+    listed: Option<Head>,
+}
+
+type Head = (VirtualTime, RequestId, TenantId);
+
+impl Lane {
+    fn may_start(&self) -> bool {
+        self.max_permits.is_none_or(|max| self.in_use < max)
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct Queue {
+    items: BTreeMap<RequestId, Waiting>,
+    lanes: Vec<Lane>,
+    /// The first request of each tenant that may start one.
+    heads: BTreeSet<Head>,
+    expiries: BTreeSet<(Tick, RequestId)>,
+    order: OrderState,
+    bytes: u64,
+}
+
+impl Queue {
+    pub(super) fn new(order: Order, tenants: &[TenantPolicy]) -> Self {
+        // There is always a lane for a tenant that is not in the list.
+        let fallback = [TenantPolicy::default()];
+        let tenants = if tenants.is_empty() { &fallback[..] } else { tenants };
+        let lane =
+            |t: &TenantPolicy| Lane { waiting: BTreeSet::new(), in_use: 0, max_permits: t.max_permits, listed: None };
+        Self {
+            items: BTreeMap::new(),
+            lanes: tenants.iter().map(lane).collect(),
+            heads: BTreeSet::new(),
+            expiries: BTreeSet::new(),
+            order: OrderState::new(order, tenants.iter().map(|t| t.weight)),
+            bytes: 0,
+        }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.items.len()
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.items.is_empty()
+    }
+
+    pub(super) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    pub(super) fn next_expiry(&self) -> Option<Tick> {
+        self.expiries.first().map(|(at, _)| *at)
+    }
+
+    /// Whether a request of `tenant` would be granted the next free permit.
+    pub(super) fn would_be_next(&self, tenant: TenantId) -> bool {
+        self.heads.is_empty() && self.lanes[self.lane_of(tenant)].may_start()
+    }
+
+    pub(super) fn push(&mut self, waiting: Waiting) {
+        let lane = self.lane_of(waiting.tenant);
+        self.bytes += waiting.bytes;
+        if let Some(at) = waiting.expires {
+            self.expiries.insert((at, waiting.id));
+        }
+        if self.lanes[lane].waiting.is_empty() {
+            self.order.became_backlogged(lane);
+        }
+        self.lanes[lane].waiting.insert(waiting.id);
+        self.items.insert(waiting.id, waiting);
+        self.relist(lane);
+    }
+
+    pub(super) fn remove(&mut self, id: RequestId) -> Option<Waiting> {
+        let waiting = self.items.remove(&id)?;
+        self.bytes -= waiting.bytes;
+        if let Some(at) = waiting.expires {
+            self.expiries.remove(&(at, id));
+        }
+        let lane = self.lane_of(waiting.tenant);
+        self.lanes[lane].waiting.remove(&id);
+        self.relist(lane);
+        Some(waiting)
+    }
+
+    /// Takes the request that goes next and counts a permit as held by its tenant.
+    pub(super) fn pop(&mut self) -> Option<Waiting> {
+        let &(_, id, tenant) = self.heads.first()?;
+        let lane = self.lane_of(tenant);
+        let cost = self.items.get(&id)?.cost;
+        self.order.dispatched(lane, cost);
+        self.lanes[lane].in_use += 1;
+        self.remove(id)
+    }
+
+    /// Takes the request that expires first.
+    pub(super) fn pop_expired(&mut self) -> Option<Waiting> {
+        let &(_, id) = self.expiries.first()?;
+        self.remove(id)
+    }
+
+    /// Takes the request that came first.
+    pub(super) fn pop_any(&mut self) -> Option<Waiting> {
+        let id = *self.items.first_key_value()?.0;
+        self.remove(id)
+    }
+
+    /// A permit of the tenant came back.
+    pub(super) fn permit_returned(&mut self, tenant: TenantId) {
+        let lane = self.lane_of(tenant);
+        self.lanes[lane].in_use -= 1;
+        self.relist(lane);
+    }
+
+    fn lane_of(&self, tenant: TenantId) -> usize {
+        tenant.index().min(self.lanes.len() - 1)
+    }
+
+    /// Brings the lane's entry in `heads` up to date.
+    fn relist(&mut self, index: usize) {
+        let lane = &self.lanes[index];
+        let head = lane.waiting.first().filter(|_| lane.may_start());
+        let entry = head.map(|&id| (self.order.head_key(index), id, TenantId(index as u16)));
+        if entry == lane.listed {
+            return;
+        }
+        if let Some(old) = lane.listed {
+            self.heads.remove(&old);
+        }
+        if let Some(new) = entry {
+            self.heads.insert(new);
+        }
+        self.lanes[index].listed = entry;
+    }
+
+    /// Whether every index agrees with the items.
+    pub(super) fn audit(&self) -> Result<(), AuditError> {
+        let bytes: u64 = self.items.values().map(|w| w.bytes).sum();
+        let waiting: usize = self.lanes.iter().map(|l| l.waiting.len()).sum();
+        let timed = self.items.values().filter(|w| w.expires.is_some()).count();
+        let listed = self.lanes.iter().filter(|l| l.may_start() && !l.waiting.is_empty()).count();
+        let agrees = bytes == self.bytes
+            && waiting == self.items.len()
+            && timed == self.expiries.len()
+            && listed == self.heads.len()
+            && self.heads.iter().all(|(_, id, _)| self.items.contains_key(id))
+            && self.lanes.iter().all(|l| l.max_permits.is_none_or(|max| l.in_use <= max));
+        if agrees { Ok(()) } else { Err(AuditError::IndexesDisagree) }
+    }
+
+    pub(super) fn has_eligible(&self) -> bool {
+        !self.heads.is_empty()
+    }
+
+    pub(super) fn in_use(&self) -> u32 {
+        self.lanes.iter().map(|l| l.in_use).sum()
+    }
+}

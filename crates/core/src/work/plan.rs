@@ -1,0 +1,377 @@
+//! The plan of a run: every arrival with its time, tenant and lengths.
+
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+
+use super::{ArrivalProcess, Extent, Lengths};
+use crate::rng::{Random, Stream, mix};
+use crate::slo::Slo;
+use crate::time::Span;
+
+/// What a plan is generated from.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PlanSpec {
+    /// The seed of every random choice.
+    pub seed: u64,
+    /// When requests arrive.
+    pub process: ArrivalProcess,
+    /// How many.
+    pub extent: Extent,
+    /// Prompt lengths.
+    pub input: Lengths,
+    /// Answer lengths.
+    pub output: Lengths,
+    /// Whose requests they are, at least one.
+    pub tenants: Vec<PlanTenant>,
+}
+
+/// A tenant's part in a plan.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct PlanTenant {
+    /// The tenant's name.
+    pub name: String,
+    /// Its share of the arrivals, relative to the others.
+    pub share: f64,
+    /// What makes an answer useful to it.
+    pub slo: Slo,
+}
+
+/// A planned arrival.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Arrival {
+    /// Its place in the plan, from 0.
+    pub index: u32,
+    /// When it is to be sent, from the start of the run.
+    #[serde(rename = "at_ns")]
+    pub at: Span,
+    /// The place of its tenant in the header.
+    pub tenant: u16,
+    /// Prompt tokens.
+    pub input: u32,
+    /// Answer tokens.
+    pub output: u32,
+    /// The identity of the prompt's text: equal numbers share their leading tokens.
+    pub prompt: u64,
+}
+
+/// What a plan says about itself.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct PlanHeader {
+    /// The format's version.
+    pub format: u32,
+    /// The load model: `open`.
+    pub model: String,
+    /// The seed.
+    pub seed: u64,
+    /// When requests arrive.
+    #[serde(flatten)]
+    pub process: ArrivalProcess,
+    /// The window that goodput divides by.
+    #[serde(rename = "window_ns")]
+    pub window: Span,
+    /// Arrivals in the plan.
+    pub count: u32,
+    /// The tenants.
+    pub tenants: Vec<PlanTenant>,
+}
+
+/// A frozen plan.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Plan {
+    header: PlanHeader,
+    arrivals: Vec<Arrival>,
+}
+
+/// Why there is no plan.
+#[derive(Debug, thiserror::Error)]
+pub enum PlanError {
+    /// A parameter out of range.
+    #[error("{0}")]
+    Spec(String),
+    /// A line of a plan file that is not what it should be.
+    #[error("plan line {line}: {problem}")]
+    Line {
+        /// Counted from 1.
+        line: usize,
+        /// What is wrong.
+        problem: String,
+    },
+}
+
+impl Plan {
+    /// Draws a plan. The same specification gives the same plan everywhere.
+    ///
+    /// # Errors
+    /// [`PlanError::Spec`] names the parameter that is out of range.
+    pub fn generate(spec: &PlanSpec) -> Result<Self, PlanError> {
+        let problem = spec
+            .process
+            .problem()
+            .or_else(|| spec.input.problem("input"))
+            .or_else(|| spec.output.problem("output"))
+            .or_else(|| tenants_problem(&spec.tenants));
+        if let Some(problem) = problem {
+            return Err(PlanError::Spec(problem));
+        }
+        let (times, window) = spec.process.times(spec.seed, spec.extent);
+        let mut lengths = Random::new(spec.seed, Stream::Lengths);
+        let mut tenants = Random::new(spec.seed, Stream::Tenants);
+        let total: f64 = spec.tenants.iter().map(|t| t.share).sum();
+        let arrivals: Vec<Arrival> = (0u32..)
+            .zip(times)
+            .map(|(index, at)| Arrival {
+                index,
+                at,
+                tenant: pick(&spec.tenants, tenants.unit() * total),
+                input: spec.input.draw(&mut lengths),
+                output: spec.output.draw(&mut lengths),
+                prompt: mix(spec.seed, u64::from(index)),
+            })
+            .collect();
+        Ok(Self::assemble(spec.seed, spec.process.clone(), window, spec.tenants.clone(), arrivals))
+    }
+
+    /// A plan of given arrivals, which must be in order of time; their numbers are set anew.
+    ///
+    /// # Errors
+    /// [`PlanError::Spec`] if they are out of order or name a tenant that does not exist.
+    pub fn recorded(
+        source: &str,
+        rate: f64,
+        window: Span,
+        tenants: Vec<PlanTenant>,
+        mut arrivals: Vec<Arrival>,
+    ) -> Result<Self, PlanError> {
+        for (index, arrival) in arrivals.iter_mut().enumerate() {
+            arrival.index = index as u32;
+        }
+        if !arrivals.is_sorted_by_key(|a| a.at) {
+            return Err(PlanError::Spec("arrivals must be in order of time".into()));
+        }
+        if let Some(a) = arrivals.iter().find(|a| usize::from(a.tenant) >= tenants.len()) {
+            return Err(PlanError::Spec(format!(
+                "arrival {} names tenant {}, of {}",
+                a.index,
+                a.tenant,
+                tenants.len()
+            )));
+        }
+        let process = ArrivalProcess::Recorded { rate, source: source.to_owned(), unit_times: Vec::new() };
+        Ok(Self::assemble(0, process, window, tenants, arrivals))
+    }
+
+    fn assemble(
+        seed: u64,
+        process: ArrivalProcess,
+        window: Span,
+        tenants: Vec<PlanTenant>,
+        arrivals: Vec<Arrival>,
+    ) -> Self {
+        let count = arrivals.len() as u32;
+        let header = PlanHeader { format: 1, model: "open".into(), seed, process, window, count, tenants };
+        Self { header, arrivals }
+    }
+
+    /// What the plan says about itself.
+    #[must_use]
+    pub const fn header(&self) -> &PlanHeader {
+        &self.header
+    }
+
+    /// The arrivals, in order of time.
+    #[must_use]
+    pub fn arrivals(&self) -> &[Arrival] {
+        &self.arrivals
+    }
+
+    /// The tenant of an arrival.
+    #[must_use]
+    pub fn tenant(&self, arrival: &Arrival) -> &PlanTenant {
+        &self.header.tenants[usize::from(arrival.tenant)]
+    }
+
+    /// The same plan in time that runs `factor` times faster: arrivals, window and SLOs alike.
+    #[must_use]
+    pub fn sped_up(&self, factor: f64) -> Self {
+        let mut plan = self.clone();
+        plan.header.window = plan.header.window.scaled_down(factor);
+        match &mut plan.header.process {
+            ArrivalProcess::Constant { rate }
+            | ArrivalProcess::Poisson { rate }
+            | ArrivalProcess::Recorded { rate, .. } => *rate *= factor,
+        }
+        for tenant in &mut plan.header.tenants {
+            tenant.slo = tenant.slo.scaled_down(factor);
+        }
+        for arrival in &mut plan.arrivals {
+            arrival.at = arrival.at.scaled_down(factor);
+        }
+        plan
+    }
+
+    /// The plan as text: the header as one line of JSON, then one line for each arrival.
+    #[must_use]
+    pub fn to_ndjson(&self) -> String {
+        let header = serde_json::to_string(&self.header);
+        let arrivals = self.arrivals.iter().map(serde_json::to_string);
+        // Serialising numbers and strings to memory cannot fail.
+        std::iter::once(header).chain(arrivals).flatten().map(|line| line + "\n").collect()
+    }
+
+    /// Reads a plan back.
+    ///
+    /// # Errors
+    /// [`PlanError::Line`] names the line and what is wrong with it.
+    pub fn from_ndjson(text: &str) -> Result<Self, PlanError> {
+        let at = |line: usize, problem: String| PlanError::Line { line: line + 1, problem };
+        let mut lines = text.lines().enumerate();
+        let (_, first) = lines.next().ok_or_else(|| at(0, "the file is empty".into()))?;
+        let header: PlanHeader = serde_json::from_str(first).map_err(|e| at(0, e.to_string()))?;
+        if let Some(problem) = tenants_problem(&header.tenants) {
+            return Err(at(0, problem));
+        }
+        let mut arrivals: Vec<Arrival> = Vec::new();
+        for (number, line) in lines {
+            let arrival: Arrival = serde_json::from_str(line).map_err(|e| at(number, e.to_string()))?;
+            if arrival.index as usize != arrivals.len() {
+                return Err(at(number, format!("index {} where {} belongs", arrival.index, arrivals.len())));
+            }
+            if arrivals.last().is_some_and(|before| before.at > arrival.at) {
+                return Err(at(number, "earlier than the arrival before it".into()));
+            }
+            if usize::from(arrival.tenant) >= header.tenants.len() {
+                return Err(at(number, format!("tenant {} of {}", arrival.tenant, header.tenants.len())));
+            }
+            if arrival.input == 0 || arrival.output == 0 {
+                return Err(at(number, "lengths must be 1 token or more".into()));
+            }
+            arrivals.push(arrival);
+        }
+        if arrivals.len() != header.count as usize {
+            let problem = format!("{} arrivals where the header says {}", arrivals.len(), header.count);
+            return Err(at(0, problem));
+        }
+        Ok(Self { header, arrivals })
+    }
+
+    /// SHA-256 of the plan's text, in hexadecimal.
+    #[must_use]
+    pub fn hash(&self) -> String {
+        Sha256::digest(self.to_ndjson()).iter().map(|b| format!("{b:02x}")).collect()
+    }
+}
+
+fn tenants_problem(tenants: &[PlanTenant]) -> Option<String> {
+    if tenants.is_empty() || tenants.len() > usize::from(u16::MAX) {
+        return Some("a plan needs from 1 to 65,535 tenants".into());
+    }
+    let bad = tenants.iter().find(|t| !(t.share > 0.0 && t.share.is_finite()))?;
+    Some(format!("the share of tenant '{}' must be above 0, not {}", bad.name, bad.share))
+}
+
+fn pick(tenants: &[PlanTenant], mut point: f64) -> u16 {
+    for (i, tenant) in (0u16..).zip(tenants) {
+        if point < tenant.share {
+            return i;
+        }
+        point -= tenant.share;
+    }
+    // Rounding may leave a point just past the last share.
+    (tenants.len() - 1) as u16
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn spec() -> PlanSpec {
+        PlanSpec {
+            seed: 7,
+            process: ArrivalProcess::Poisson { rate: 16.0 },
+            extent: Extent::Count(200),
+            input: Lengths::fixed(256),
+            output: Lengths::around(64, 0.5),
+            tenants: vec![
+                PlanTenant { name: "a".into(), share: 1.0, slo: Slo::default() },
+                PlanTenant { name: "b".into(), share: 3.0, slo: Slo::default() },
+            ],
+        }
+    }
+
+    #[test]
+    fn a_plan_read_back_is_the_same_plan() {
+        let plan = Plan::generate(&spec()).unwrap();
+        let again = Plan::from_ndjson(&plan.to_ndjson()).unwrap();
+        assert_eq!(plan, again);
+        assert_eq!(plan.hash(), again.hash());
+    }
+
+    #[test]
+    fn a_seed_gives_one_plan_and_another_seed_another() {
+        let plan = Plan::generate(&spec()).unwrap();
+        assert_eq!(plan.hash(), Plan::generate(&spec()).unwrap().hash());
+        let other = Plan::generate(&PlanSpec { seed: 8, ..spec() }).unwrap();
+        assert_ne!(plan.hash(), other.hash());
+    }
+
+    #[test]
+    fn a_counted_poisson_plan_ends_at_count_over_rate() {
+        let plan = Plan::generate(&spec()).unwrap();
+        assert_eq!(plan.arrivals().last().unwrap().at, Span::from_millis(12_500));
+        assert_eq!(plan.header().window, Span::from_millis(12_500));
+    }
+
+    #[test]
+    fn poisson_gaps_pass_a_kolmogorov_smirnov_test() {
+        for rate in [10.0, 1000.0] {
+            let n = 20_000u32;
+            let process = ArrivalProcess::Poisson { rate };
+            let plan = Plan::generate(&PlanSpec { process, extent: Extent::Count(n), ..spec() }).unwrap();
+            let mut gaps: Vec<f64> =
+                plan.arrivals().windows(2).map(|w| (w[1].at.saturating_sub(w[0].at)).as_secs_f64()).collect();
+            gaps.sort_by(f64::total_cmp);
+            let m = gaps.len() as f64;
+            let distance = (0u32..).zip(&gaps).map(|(i, gap)| {
+                let cdf = 1.0 - libm::exp(-gap * rate);
+                (cdf - f64::from(i) / m).abs().max((cdf - f64::from(i + 1) / m).abs())
+            });
+            // Kolmogorov's critical value at the level 0.001.
+            let critical = 1.949 / m.sqrt();
+            assert!(distance.fold(0.0, f64::max) < critical, "rate {rate}");
+        }
+    }
+
+    #[test]
+    fn shares_and_lengths_are_what_was_asked() {
+        let plan = Plan::generate(&PlanSpec { extent: Extent::Count(20_000), ..spec() }).unwrap();
+        let b = plan.arrivals().iter().filter(|a| a.tenant == 1).count() as f64 / 20_000.0;
+        assert!((b - 0.75).abs() < 0.0124, "{b}"); // four standard errors
+        assert!(plan.arrivals().iter().all(|a| (32..=96).contains(&a.output)));
+        let mean = plan.arrivals().iter().map(|a| f64::from(a.output)).sum::<f64>() / 20_000.0;
+        assert!((mean - 64.0).abs() < 0.54, "{mean}");
+    }
+
+    #[test]
+    fn faster_time_scales_arrivals_window_and_slo_alike() {
+        let mut spec = spec();
+        spec.tenants[0].slo.ttft = Some(Span::from_millis(1000));
+        let plan = Plan::generate(&spec).unwrap();
+        let fast = plan.sped_up(4.0);
+        assert_eq!(fast.header().window, Span::from_millis(3125));
+        assert_eq!(fast.header().process.rate(), 64.0);
+        assert_eq!(fast.header().tenants[0].slo.ttft, Some(Span::from_millis(250)));
+        assert_eq!(fast.arrivals().last().unwrap().at, Span::from_millis(3125));
+    }
+
+    #[test]
+    fn a_bad_plan_is_refused_with_the_reason() {
+        let rate = PlanSpec { process: ArrivalProcess::Poisson { rate: 0.0 }, ..spec() };
+        assert!(Plan::generate(&rate).unwrap_err().to_string().contains("request rate"));
+        let input = PlanSpec { input: Lengths::fixed(0), ..spec() };
+        assert!(Plan::generate(&input).unwrap_err().to_string().contains("input"));
+        let text = Plan::generate(&spec()).unwrap().to_ndjson();
+        let cut: String = text.lines().take(100).map(|l| format!("{l}\n")).collect();
+        assert!(Plan::from_ndjson(&cut).unwrap_err().to_string().contains("99 arrivals"));
+        assert!(Plan::from_ndjson("").unwrap_err().to_string().contains("line 1"));
+    }
+}

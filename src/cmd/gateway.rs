@@ -1,0 +1,11 @@
+//! `elasticserve gateway`.
+
+use std::process::ExitCode;
+
+/// Arguments of `elasticserve gateway`.
+#[derive(clap::Args)]
+pub(crate) struct Args {}
+
+pub(crate) fn run(_args: Args) -> anyhow::Result<ExitCode> {
+    anyhow::bail!("not there yet")
+}

@@ -1,0 +1,64 @@
+//! One file per verb: arguments become a typed configuration, which goes to one library call.
+
+pub(crate) mod demo;
+pub(crate) mod gateway;
+pub(crate) mod load;
+pub(crate) mod mock;
+pub(crate) mod report;
+
+use std::io::{IsTerminal, Write};
+use std::process::ExitCode;
+
+use tracing_subscriber::EnvFilter;
+
+/// Shown below `--help`.
+pub(crate) const EXIT_CODES: &str = "\
+Exit codes:
+  0    done
+  1    something failed while running; the message says what
+  2    the command line is wrong; the message names the flag
+  64   the configuration is wrong; nothing was started
+  130  interrupted; what was measured so far is written";
+
+/// The configuration is wrong and nothing was started: `EX_USAGE` of sysexits.
+pub(crate) const BAD_CONFIG: u8 = 64;
+
+/// Says on stderr what went wrong, causes included.
+pub(crate) fn fail(error: &anyhow::Error) -> ExitCode {
+    let code = if error.is::<BadConfig>() { BAD_CONFIG } else { 1 };
+    say_error(&format!("error: {error:#}"));
+    ExitCode::from(code)
+}
+
+/// A configuration that cannot be used. Exits with [`BAD_CONFIG`].
+#[derive(Debug)]
+pub(crate) struct BadConfig(pub(crate) String);
+
+impl std::fmt::Display for BadConfig {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for BadConfig {}
+
+/// Prints a result on stdout. A reader that has gone is not an error.
+pub(crate) fn say(text: &str) {
+    let mut out = std::io::stdout().lock();
+    let _ = writeln!(out, "{text}").and_then(|()| out.flush());
+}
+
+/// Prints a message on stderr.
+pub(crate) fn say_error(text: &str) {
+    let _ = writeln!(std::io::stderr().lock(), "{text}");
+}
+
+/// Starts logging to stderr: JSON lines unless a person watches. `RUST_LOG` sets the level.
+pub(crate) fn start_logging() {
+    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
+    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    let plain = std::env::var_os("NO_COLOR").is_some_and(|v| !v.is_empty());
+    // A subscriber that is set already stays.
+    let _ =
+        if std::io::stderr().is_terminal() { builder.with_ansi(!plain).try_init() } else { builder.json().try_init() };
+}

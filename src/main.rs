@@ -1,0 +1,41 @@
+//! ElasticServe: a gateway, a load generator and a simulator for shared LLM servers under overload.
+
+mod cmd;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// Keep a shared LLM server useful under overload, and prove that it is.
+#[derive(Parser)]
+#[command(name = "elasticserve", version, propagate_version = true, after_help = cmd::EXIT_CODES)]
+struct Cli {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Subcommand)]
+enum Verb {
+    /// Overload a built-in engine server with and without the gateway, and compare.
+    Demo(cmd::demo::Args),
+    /// Stand in front of OpenAI-compatible servers and admit what can be answered in time.
+    Gateway(cmd::gateway::Args),
+    /// Offer a fixed plan of requests to a server and account for every one of them.
+    Load(cmd::load::Args),
+    /// Serve the OpenAI API from an engine model in real time.
+    Mock(cmd::mock::Args),
+    /// Recompute a run's figures from its ledger.
+    Report(cmd::report::Args),
+}
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let result = match cli.verb {
+        Verb::Demo(args) => cmd::demo::run(args),
+        Verb::Gateway(args) => cmd::gateway::run(args),
+        Verb::Load(args) => cmd::load::run(args),
+        Verb::Mock(args) => cmd::mock::run(args),
+        Verb::Report(args) => cmd::report::run(args),
+    };
+    result.unwrap_or_else(|error| cmd::fail(&error))
+}

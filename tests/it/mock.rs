@@ -1,0 +1,1 @@
+//! The mock engine server over real sockets.

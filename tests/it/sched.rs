@@ -1,0 +1,1 @@
+//! The scheduler under random sequences of operations.
