@@ -21,6 +21,8 @@
 mod audit;
 mod order;
 mod queue;
+#[cfg(test)]
+mod tests;
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
@@ -33,10 +35,13 @@ use crate::outcome::{How, RejectReason};
 use crate::time::{Span, Tick};
 use queue::{Queue, Waiting};
 
+/// The most backends of one scheduler: as many as [`BackendId`] can number. More are left out.
+pub const MAX_BACKENDS: usize = 1 << 16;
+
 /// What a scheduler is built from.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Permits of each backend: the requests that it may work on at once.
+    /// Permits of each backend, of [`MAX_BACKENDS`] at most: the requests that it may work on at once.
     pub backends: Vec<u32>,
     /// The tenants; a request names one by its place.
     pub tenants: Vec<TenantPolicy>,
@@ -55,7 +60,7 @@ pub struct Settings {
 pub struct TenantPolicy {
     /// The tenant's share of the seats relative to the others, where the order honours it.
     pub weight: NonZeroU32,
-    /// The most permits that the tenant may hold at once.
+    /// The most permits that the tenant may hold at once; with 0 all that it offers is refused.
     pub max_permits: Option<u32>,
 }
 
@@ -209,7 +214,7 @@ impl Scheduler {
     pub fn new(settings: &Settings) -> Self {
         let backend = |&permits: &u32| Backend { permits, up: true, in_use: 0, last_grant: 0 };
         Self {
-            backends: settings.backends.iter().map(backend).collect(),
+            backends: settings.backends.iter().take(MAX_BACKENDS).map(backend).collect(),
             queue: Queue::new(settings.order, &settings.tenants),
             running: BTreeMap::new(),
             depth: settings.depth,
@@ -358,7 +363,9 @@ impl Scheduler {
             return Some(reason);
         }
         let starts_now = self.queue.would_be_next(offer.tenant) && self.backends.iter().any(|b| b.free() > 0);
-        let fits = self.queue.len() < self.depth && self.queue.bytes().saturating_add(offer.bytes) <= self.max_bytes;
+        // The body of what starts now is counted too, until `poll` grants it.
+        let Some(bytes) = self.queue.bytes().checked_add(offer.bytes) else { return Some(RejectReason::QueueFull) };
+        let fits = self.queue.len() < self.depth && bytes <= self.max_bytes && self.queue.may_ever_start(offer.tenant);
         (!starts_now && !fits).then_some(RejectReason::QueueFull)
     }
 
@@ -418,10 +425,12 @@ impl ReleaseRate {
             return;
         }
         if let Some(last) = self.last.replace(now) {
-            let gap = now.since(last).as_nanos();
-            let mean =
-                self.mean_gap.map_or(gap, |m| (m.as_nanos() * (Self::MEMORY - 1)).saturating_add(gap) / Self::MEMORY);
-            self.mean_gap = Some(Span::from_nanos(mean));
+            let gap = now.since(last);
+            self.mean_gap = Some(self.mean_gap.map_or(gap, |mean| {
+                let sum = u128::from(mean.as_nanos()) * u128::from(Self::MEMORY - 1) + u128::from(gap.as_nanos());
+                // A mean of two u64 values is one.
+                Span::from_nanos((sum / u128::from(Self::MEMORY)) as u64)
+            }));
         }
     }
 

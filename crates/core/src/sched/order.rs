@@ -22,12 +22,13 @@ pub enum Order {
 }
 
 /// A point in the virtual time of fair queueing: nanoseconds of seat time per unit of weight, times
-/// [`VirtualTime::SCALE`] so that division by a weight loses nothing that matters.
+/// [`VirtualTime::SCALE`] so that division by a weight loses nothing that matters and even one
+/// nanosecond for the greatest weight moves it.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct VirtualTime(u128);
 
 impl VirtualTime {
-    const SCALE: u128 = 1 << 20;
+    const SCALE: u128 = 1 << 32;
 
     fn after(self, cost: Span, weight: NonZeroU32) -> Self {
         let step = u128::from(cost.as_nanos()) * Self::SCALE / u128::from(weight.get());
@@ -59,8 +60,8 @@ impl OrderState {
         Self { order, now: VirtualTime::default(), lanes: weights.map(tags).collect() }
     }
 
-    /// The tenant's queue was empty and is not any more.
-    pub(super) fn became_backlogged(&mut self, lane: usize) {
+    /// The tenant's queue was empty, or the tenant at its cap, and is not any more.
+    pub(super) fn became_eligible(&mut self, lane: usize) {
         let now = self.now;
         let tags = &mut self.lanes[lane];
         tags.start = now.max(tags.finish);
@@ -79,7 +80,7 @@ impl OrderState {
         let tags = &mut self.lanes[lane];
         self.now = self.now.max(tags.start);
         tags.finish = tags.start.after(cost, tags.weight);
-        // Valid only while more waits; `became_backlogged` sets it anew otherwise.
+        // Valid only while more waits; `became_eligible` sets it anew otherwise.
         tags.start = tags.finish;
     }
 }

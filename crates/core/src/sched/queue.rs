@@ -88,6 +88,11 @@ impl Queue {
         self.heads.is_empty() && self.lanes[self.lane_of(tenant)].may_start()
     }
 
+    /// Whether the tenant may hold a permit at all.
+    pub(super) fn may_ever_start(&self, tenant: TenantId) -> bool {
+        self.lanes[self.lane_of(tenant)].max_permits != Some(0)
+    }
+
     pub(super) fn push(&mut self, waiting: Waiting) {
         let lane = self.lane_of(waiting.tenant);
         self.bytes += waiting.bytes;
@@ -95,7 +100,7 @@ impl Queue {
             self.expiries.insert((at, waiting.id));
         }
         if self.lanes[lane].waiting.is_empty() {
-            self.order.became_backlogged(lane);
+            self.order.became_eligible(lane);
         }
         self.lanes[lane].waiting.insert(waiting.id);
         self.items.insert(waiting.id, waiting);
@@ -139,7 +144,12 @@ impl Queue {
     /// A permit of the tenant came back.
     pub(super) fn permit_returned(&mut self, tenant: TenantId) {
         let lane = self.lane_of(tenant);
+        let held_back = !self.lanes[lane].may_start();
         self.lanes[lane].in_use -= 1;
+        if held_back {
+            // What its own cap kept a tenant from is no credit against the others.
+            self.order.became_eligible(lane);
+        }
         self.relist(lane);
     }
 
@@ -169,12 +179,18 @@ impl Queue {
         let bytes: u64 = self.items.values().map(|w| w.bytes).sum();
         let waiting: usize = self.lanes.iter().map(|l| l.waiting.len()).sum();
         let timed = self.items.values().filter(|w| w.expires.is_some()).count();
+        let due = |&(at, id): &(Tick, RequestId)| self.items.get(&id).is_some_and(|w| w.expires == Some(at));
         let listed = self.lanes.iter().filter(|l| l.may_start() && !l.waiting.is_empty()).count();
+        let first = |head: &Head| {
+            let lane = &self.lanes[self.lane_of(head.2)];
+            lane.listed == Some(*head) && lane.waiting.first() == Some(&head.1) && self.items.contains_key(&head.1)
+        };
         let agrees = bytes == self.bytes
             && waiting == self.items.len()
             && timed == self.expiries.len()
+            && self.expiries.iter().all(due)
             && listed == self.heads.len()
-            && self.heads.iter().all(|(_, id, _)| self.items.contains_key(id))
+            && self.heads.iter().all(first)
             && self.lanes.iter().all(|l| l.max_permits.is_none_or(|max| l.in_use <= max));
         if agrees { Ok(()) } else { Err(AuditError::IndexesDisagree) }
     }
