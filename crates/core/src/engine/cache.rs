@@ -61,11 +61,13 @@ impl PrefixCache {
         hits * block_tokens
     }
 
-    /// Keeps the prompt's whole blocks.
+    /// Keeps the prompt's whole blocks. A block without those before it is of no use, so the last
+    /// block counts as the longest unused of them.
     pub fn insert(&mut self, prompt: &Prompt, tokens: u32, block_tokens: u32) {
-        for index in 0..tokens / block_tokens {
-            let Some(hash) = prompt.block(index) else { return };
-            self.touch(hash);
+        for index in (0..tokens / block_tokens).rev() {
+            if let Some(hash) = prompt.block(index) {
+                self.touch(hash);
+            }
         }
         while self.capacity.is_some_and(|max| self.used.len() > max) {
             let Some((_, oldest)) = self.by_age.pop_first() else { return };
@@ -103,6 +105,20 @@ mod tests {
         assert_eq!(cache.lookup(&prompt, 960, 16), 256);
         assert_eq!(cache.lookup(&Prompt::Family(2), 256, 16), 0);
         assert_eq!(cache.lookup(&Prompt::Unique, 256, 16), 0);
+    }
+
+    #[test]
+    fn of_a_prompt_the_last_blocks_go_first() {
+        let mut cache = PrefixCache::new(Some(3));
+        cache.insert(&Prompt::Family(1), 64, 16);
+        assert_eq!(cache.lookup(&Prompt::Family(1), 65, 16), 48);
+    }
+
+    #[test]
+    fn a_prompt_with_fewer_blocks_than_tokens_keeps_the_bound() {
+        let mut cache = PrefixCache::new(Some(1));
+        cache.insert(&Prompt::Blocks(Arc::from([1, 2])), 64, 16);
+        assert_eq!(cache.used.len(), 1);
     }
 
     #[test]

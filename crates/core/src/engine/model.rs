@@ -76,7 +76,7 @@ pub struct Engine {
     steps: VecDeque<Step>,
     step_end: Tick,
     /// On the way from the engine to the client.
-    leaving: VecDeque<Emission>,
+    leaving: VecDeque<(SeqId, Emission)>,
     cache: PrefixCache,
     stats: EngineStats,
     spare: Vec<Vec<SeqId>>,
@@ -121,6 +121,14 @@ impl Engine {
         }
     }
 
+    /// The same engine with a prefix cache of at most `blocks` blocks; without this it has no bound,
+    /// which suits a run of known size.
+    #[must_use]
+    pub fn with_cache_blocks(mut self, blocks: usize) -> Self {
+        self.cache = PrefixCache::new(Some(blocks));
+        self
+    }
+
     /// The engine's parameters.
     #[must_use]
     pub const fn profile(&self) -> &Profile {
@@ -141,24 +149,28 @@ impl Engine {
     /// Gives up a sequence; its seat is free for the next step that is formed. False if it has ended.
     pub fn abort(&mut self, now: Tick, id: SeqId) -> bool {
         self.advance(now);
-        let Some(seq) = self.seqs.remove(id) else { return false };
+        if self.seqs.remove(id).is_none() {
+            return false;
+        }
         self.arriving.retain(|(_, other)| *other != id);
         self.waiting.retain(|other| *other != id);
         self.seats.retain(|other| *other != id);
-        self.leaving.retain(|e| e.tag != seq.work.tag);
+        // By number and not by tag, which the caller may use twice.
+        self.leaving.retain(|(other, _)| *other != id);
         true
     }
 
     /// The next token that has reached its client by `now`.
     pub fn poll(&mut self, now: Tick) -> Option<Emission> {
         self.advance(now);
-        self.leaving.pop_front_if(|e| e.at <= now)
+        self.leaving.front().filter(|(_, e)| e.at <= now)?;
+        self.leaving.pop_front().map(|(_, e)| e)
     }
 
     /// When `poll` may have something new although nothing was submitted.
     #[must_use]
     pub fn next_wake(&self) -> Option<Tick> {
-        let leaving = self.leaving.front().map(|e| e.at);
+        let leaving = self.leaving.front().map(|(_, e)| e.at);
         [leaving, self.next_event()].into_iter().flatten().min()
     }
 
@@ -198,7 +210,8 @@ impl Engine {
         while let Some(at) = self.next_event().filter(|at| due(*at)) {
             self.now = at;
             // What arrives just as a step ends is seen by the step formed then.
-            while let Some((_, id)) = self.arriving.pop_front_if(|(arrival, _)| *arrival <= at) {
+            while let Some(&(_, id)) = self.arriving.front().filter(|(arrival, _)| *arrival <= at) {
+                self.arriving.pop_front();
                 self.waiting.push_back(id);
             }
             if !self.steps.is_empty() && self.step_end == at {
@@ -219,7 +232,8 @@ impl Engine {
             seq.generated += 1;
             self.stats.generated_tokens += 1;
             let last = seq.generated == seq.work.output;
-            self.leaving.push_back(Emission { tag: seq.work.tag, at, index: seq.generated, last, cached: seq.cached });
+            let token = Emission { tag: seq.work.tag, at, index: seq.generated, last, cached: seq.cached };
+            self.leaving.push_back((id, token));
             if last {
                 any_finished = true;
                 self.seqs.remove(id);
@@ -253,7 +267,7 @@ impl Engine {
         for &id in &self.seats {
             let Some(seq) = self.seqs.get_mut(id) else { continue };
             if seq.prefilled == seq.work.input && seq.scheduled < seq.work.output {
-                kv += u64::from(seq.work.input + seq.scheduled);
+                kv += u64::from(seq.work.input) + u64::from(seq.scheduled);
                 seq.scheduled += 1;
                 decoding += 1;
                 budget -= 1;
@@ -446,6 +460,20 @@ mod tests {
         let tokens = run_to_end(&mut engine);
         let expected = Tick::ZERO + p.step(0, 100, 0) + p.step(100, 100, 0) + p.step(200, 50, 0);
         assert_eq!(tokens[0].at, expected);
+    }
+
+    #[test]
+    fn an_abort_takes_no_token_of_another_sequence_with_the_same_tag() {
+        let mut p = profile();
+        p.overhead_in = Span::ZERO;
+        let mut engine = Engine::new(&p);
+        let first = engine.submit(Tick::ZERO, work(7, 64, 2));
+        engine.submit(Tick::ZERO, work(7, 64, 2));
+        // Both first tokens are on their way to the clients.
+        let now = Tick::ZERO + p.step(0, 128, 0);
+        assert!(engine.poll(now).is_none());
+        assert!(engine.abort(now, first));
+        assert_eq!(run_to_end(&mut engine).iter().map(|e| e.index).collect::<Vec<_>>(), [1, 2]);
     }
 
     #[test]

@@ -265,6 +265,7 @@ impl Scheduler {
     }
 
     /// Takes a ticket back and says how its work ended.
+    #[expect(clippy::needless_pass_by_value, reason = "a ticket that went back must not be used again")]
     pub fn release(&mut self, now: Tick, ticket: Ticket, how: How) {
         // The only place that makes tickets also fills `running`, so the entry exists.
         let Some((backend, tenant)) = self.running.remove(&ticket.id) else { return };
@@ -293,18 +294,18 @@ impl Scheduler {
     ///
     /// At one tick a grant comes before an expiry: who waited exactly its budget is still served.
     pub fn poll(&mut self, now: Tick) -> Option<Action> {
-        if let Some(reason) = self.refuse_all() {
-            if let Some(waiting) = self.queue.pop_any() {
-                return Some(self.expire(waiting.id, reason));
-            }
+        if let Some(reason) = self.refuse_all()
+            && let Some(waiting) = self.queue.pop_any()
+        {
+            return Some(self.expire(waiting.id, reason));
         }
         if self.queue.next_expiry().is_some_and(|at| at < now) {
             return self.expire_first();
         }
-        if let Some(backend) = self.pick_backend() {
-            if let Some(waiting) = self.queue.pop() {
-                return Some(Action::Grant(self.grant(now, &waiting, backend)));
-            }
+        if let Some(backend) = self.pick_backend()
+            && let Some(waiting) = self.queue.pop()
+        {
+            return Some(Action::Grant(self.grant(now, &waiting, backend)));
         }
         if self.queue.next_expiry().is_some_and(|at| at <= now) {
             return self.expire_first();

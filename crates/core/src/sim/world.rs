@@ -220,7 +220,10 @@ impl<'a, F: FnMut(Row)> World<'a, F> {
 
     fn take_releases(&mut self, now: Tick) {
         while let Some(gateway) = &mut self.gateway {
-            let Some((at, ticket)) = gateway.returning.pop_front_if(|(at, _)| *at <= now) else { return };
+            if gateway.returning.front().is_none_or(|(at, _)| *at > now) {
+                return;
+            }
+            let Some((at, ticket)) = gateway.returning.pop_front() else { return };
             gateway.scheduler.release(at, ticket, How::Finished);
             self.poll_scheduler(now);
         }
@@ -230,7 +233,10 @@ impl<'a, F: FnMut(Row)> World<'a, F> {
         let Some(Flight { mut row, .. }) = self.in_flight.remove(&index) else { return };
         let overhead = self.gateway.as_ref().map_or(Span::ZERO, |g| g.setup.overhead_out);
         row.state = Terminal::Rejected;
-        row.status = Some(429);
+        row.status = Some(match reason {
+            RejectReason::QueueFull | RejectReason::QueueExpired => 429,
+            RejectReason::NoBackend | RejectReason::Draining => 503,
+        });
         row.reason = Some(reason.name().to_owned());
         row.head = Some(now + overhead);
         row.end = Some(now + overhead);
