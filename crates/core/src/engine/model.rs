@@ -477,6 +477,21 @@ mod tests {
     }
 
     #[test]
+    fn a_bounded_prefix_cache_forgets_the_oldest_prompt() {
+        let p = profile();
+        let cached_again = |mut engine: Engine| {
+            for (tag, family) in [(1, 1), (2, 2), (3, 1)] {
+                let now = engine.now;
+                engine.submit(now, Work { tag, prompt: Prompt::Family(family), input: 64, output: 1 });
+                run_to_end(&mut engine);
+            }
+            engine.stats().cache_hits
+        };
+        assert_eq!(cached_again(Engine::new(&p)), 48);
+        assert_eq!(cached_again(Engine::new(&p).with_cache_blocks(4)), 0);
+    }
+
+    #[test]
     fn an_aborted_sequence_gives_up_its_seat_and_sends_nothing_more() {
         let mut p = profile();
         p.max_seqs = 1;
