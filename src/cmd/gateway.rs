@@ -1,11 +1,133 @@
 //! `elasticserve gateway`.
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 
-/// Arguments of `elasticserve gateway`.
-#[derive(clap::Args)]
-pub(crate) struct Args {}
+use anyhow::Context;
+use elasticserve_gateway::Gateway;
+use elasticserve_gateway::config::{Config, RawBackend, RawConfig};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 
-pub(crate) fn run(_args: Args) -> anyhow::Result<ExitCode> {
-    anyhow::bail!("not there yet")
+use super::BadConfig;
+
+/// Stand in front of OpenAI-compatible servers and admit what can be answered in time.
+///
+/// Requests wait in one queue, first come, first served, until a backend has a free permit. What waits
+/// longer than the queue budget, or finds the queue full, is refused at once with 429 and the time after
+/// which a retry makes sense. A permit lives exactly as long as the response body: a client that leaves
+/// frees its place at once, and the backend's connection is closed.
+///
+/// Probes and metrics are on the admin listener: /livez, /readyz, /metrics.
+/// SIGTERM or Ctrl-C drains: what runs may finish, everything else is refused with 503. A second one
+/// ends at once.
+#[derive(clap::Args)]
+#[command(after_help = "\
+Example:
+  vllm serve Qwen/Qwen3-8B --max-num-seqs 32 --port 8000
+  elasticserve gateway --backend http://127.0.0.1:8000 --permits 32 --queue-budget 750ms
+  curl http://127.0.0.1:8080/v1/models
+
+Flags win over the configuration file. Permits should be the number of sequences that the engine
+works on at once (vLLM: --max-num-seqs), so that the queue forms here and not there.
+
+Exit codes: 0 drained; 1 a listener could not be opened; 2 wrong flags; 64 wrong configuration.")]
+pub(crate) struct Args {
+    /// A server behind the gateway; may be given several times
+    #[arg(long = "backend", value_name = "URL")]
+    backends: Vec<String>,
+    /// Where clients connect [default: 127.0.0.1:8080]
+    #[arg(long, value_name = "ADDR:PORT")]
+    listen: Option<String>,
+    /// Where probes and metrics are served [default: 127.0.0.1:9090]
+    #[arg(long, value_name = "ADDR:PORT")]
+    admin: Option<String>,
+    /// Requests that each backend may work on at once [default: 32]
+    #[arg(long, value_name = "N")]
+    permits: Option<u32>,
+    /// The most requests that may wait [default: 256]
+    #[arg(long, value_name = "N")]
+    queue_depth: Option<u32>,
+    /// How long a request may wait, such as 750ms [default: as long as it takes]
+    #[arg(long, value_name = "TIME")]
+    queue_budget: Option<String>,
+    /// A configuration file in TOML; see config/gateway.example.toml
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+}
+
+pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
+    let config = args.into_config()?;
+    super::start_logging();
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().enable_all().build().context("cannot start the runtime")?;
+    runtime.block_on(serve(config))
+}
+
+impl Args {
+    fn into_config(self) -> anyhow::Result<Config> {
+        let mut raw = match &self.config {
+            None => RawConfig::default(),
+            Some(path) => {
+                let text = std::fs::read_to_string(path)
+                    .map_err(|e| BadConfig(format!("--config {}: {e}", path.display())))?;
+                RawConfig::from_toml(&text).map_err(|e| BadConfig(format!("{}: {e}", path.display())))?
+            }
+        };
+        raw.listen = self.listen.or(raw.listen);
+        raw.admin = self.admin.or(raw.admin);
+        raw.queue.depth = self.queue_depth.or(raw.queue.depth);
+        raw.queue.budget = self.queue_budget.or(raw.queue.budget);
+        if !self.backends.is_empty() {
+            raw.backends = Some(self.backends.into_iter().map(|url| RawBackend { url, permits: None }).collect());
+        }
+        if let (Some(permits), Some(backends)) = (self.permits, &mut raw.backends) {
+            backends.iter_mut().for_each(|b| b.permits = Some(permits));
+        }
+        Ok(raw.check().map_err(|e| BadConfig(e.to_string()))?)
+    }
+}
+
+async fn serve(config: Config) -> anyhow::Result<ExitCode> {
+    let mut stop = StopSignals::listen().context("cannot listen for signals")?;
+    let backends: Vec<String> =
+        config.backends.iter().map(|b| format!("{} ({} permits)", b.authority, b.permits)).collect();
+    let budget = config.queue_budget.map_or_else(|| "none".to_owned(), |b| b.to_string());
+    let gateway = Gateway::start(config).await?;
+    tracing::info!(
+        listen = %gateway.data_addr(),
+        admin = %gateway.admin_addr(),
+        backends = backends.join(", "),
+        queue_budget = budget,
+        "gateway is serving"
+    );
+    stop.next().await;
+    tracing::info!("draining; a second signal ends at once");
+    tokio::select! {
+        drained = gateway.stop() => {
+            if drained.cut > 0 {
+                tracing::warn!(cut = drained.cut, "the time to drain was over before all answers were");
+            }
+        }
+        () = stop.next() => tracing::warn!("second signal: ending at once"),
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// SIGTERM and SIGINT.
+struct StopSignals {
+    terminate: Signal,
+    interrupt: Signal,
+}
+
+impl StopSignals {
+    fn listen() -> std::io::Result<Self> {
+        Ok(Self { terminate: signal(SignalKind::terminate())?, interrupt: signal(SignalKind::interrupt())? })
+    }
+
+    async fn next(&mut self) {
+        tokio::select! {
+            _ = self.terminate.recv() => {}
+            _ = self.interrupt.recv() => {}
+        }
+    }
 }

@@ -1,1 +1,43 @@
-//! placeholder
+//! The gateway: stands in front of OpenAI-compatible servers and admits what can be answered in time.
+//!
+//! ```text
+//! socket → connection limits → route → read body → Offer → Scheduler → Permit → backend → body → socket
+//! ```
+//!
+//! A request becomes an offer, an offer becomes a permit or a refusal, and a permit lives exactly as
+//! long as the response body: it is a field of the body. Whoever drops the body, for whatever reason,
+//! gives the permit back.
+//!
+//! | module | its part of the flow |
+//! |---|---|
+//! | [`config`] | the file and the flags become one checked [`config::Config`] |
+//! | `listen`, `connection` | accept loop, connection cap, HTTP/1 limits, drain |
+//! | `route` | which paths are scheduled, pass by, or do not exist |
+//! | `proxy` | the story of one request |
+//! | `headers`, `body` | what is read, forwarded and left out |
+//! | `admit`, `permit` | the scheduler behind one lock; the right to a seat as a value |
+//! | `upstream`, `health` | connections to the backends; whether they are up |
+//! | `relay` | the response body that carries the permit |
+//! | `reply` | every answer that the gateway gives itself |
+//! | `admin`, `metrics` | probes and figures on a listener of their own |
+
+mod admin;
+mod admit;
+mod body;
+mod clock;
+pub mod config;
+mod connection;
+mod gateway;
+mod headers;
+mod health;
+mod listen;
+mod metrics;
+mod permit;
+mod proxy;
+mod relay;
+mod reply;
+mod route;
+mod upstream;
+
+pub use gateway::{Drained, Gateway, Service, StartError};
+pub use upstream::{Dial, DialFuture, Stream};

@@ -1,0 +1,105 @@
+//! Probes and metrics, on a listener of their own.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::header::{self, HeaderValue};
+use http::{Method, Request, Response, StatusCode};
+use http_body_util::Full;
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::net::TcpListener;
+use tokio::sync::Semaphore;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use crate::proxy::Shared;
+
+/// Connections to the admin listener; a scraper and a few probes need no more.
+const MAX_CONNECTIONS: usize = 64;
+const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+/// Prometheus' text format.
+const TEXT_FORMAT: &str = "text/plain; version=0.0.4; charset=utf-8";
+
+/// Serves the admin listener until it is aborted.
+pub(crate) async fn accept(
+    listener: TcpListener,
+    shared: Arc<Shared>,
+    connections: TaskTracker,
+    cut: CancellationToken,
+) {
+    let slots = Arc::new(Semaphore::new(MAX_CONNECTIONS));
+    loop {
+        let stream = match listener.accept().await {
+            Ok((stream, _)) => stream,
+            Err(_) => {
+                tokio::time::sleep(ACCEPT_PAUSE).await;
+                continue;
+            }
+        };
+        let Ok(slot) = Arc::clone(&slots).try_acquire_owned() else { continue };
+        let shared = Arc::clone(&shared);
+        let service = service_fn(move |request| {
+            let response = answer(&shared, &request);
+            async move { Ok::<_, Infallible>(response) }
+        });
+        let cut = cut.clone();
+        connections.spawn(async move {
+            let serving = http1::Builder::new()
+                .timer(TokioTimer::new())
+                .header_read_timeout(HEADER_TIMEOUT)
+                .serve_connection(TokioIo::new(stream), service);
+            if let Some(Err(error)) = cut.run_until_cancelled(serving).await {
+                tracing::debug!(%error, "admin connection ended");
+            }
+            drop(slot);
+        });
+    }
+}
+
+fn answer(shared: &Shared, request: &Request<Incoming>) -> Response<Full<Bytes>> {
+    if !matches!(*request.method(), Method::GET | Method::HEAD) {
+        return text(StatusCode::METHOD_NOT_ALLOWED, "this path takes GET\n");
+    }
+    match request.uri().path() {
+        "/livez" => text(StatusCode::OK, "alive\n"),
+        "/readyz" => readiness(shared),
+        "/metrics" => metrics(shared),
+        _ => text(StatusCode::NOT_FOUND, "there are /livez, /readyz and /metrics\n"),
+    }
+}
+
+fn readiness(shared: &Shared) -> Response<Full<Bytes>> {
+    if shared.draining.load(Ordering::Relaxed) {
+        text(StatusCode::SERVICE_UNAVAILABLE, "draining\n")
+    } else if shared.up.iter().any(|up| up.load(Ordering::Relaxed)) {
+        text(StatusCode::OK, "ready\n")
+    } else {
+        text(StatusCode::SERVICE_UNAVAILABLE, "no backend is up\n")
+    }
+}
+
+fn metrics(shared: &Shared) -> Response<Full<Bytes>> {
+    let view = shared.admission.view(shared.config.backends.len());
+    match shared.metrics.encode(&view) {
+        Ok(body) => {
+            let mut response = Response::new(Full::from(body));
+            response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(TEXT_FORMAT));
+            response
+        }
+        Err(_) => text(StatusCode::INTERNAL_SERVER_ERROR, "cannot write the metrics\n"),
+    }
+}
+
+fn text(status: StatusCode, body: &'static str) -> Response<Full<Bytes>> {
+    let mut response = Response::new(Full::from(body));
+    *response.status_mut() = status;
+    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
+    response
+}

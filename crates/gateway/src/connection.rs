@@ -1,0 +1,72 @@
+//! One client connection: HTTP/1 with its bounds.
+
+use std::convert::Infallible;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio_util::sync::CancellationToken;
+
+use crate::proxy::Shared;
+
+/// The largest request head, and the buffer that bounds it.
+const MAX_HEAD: usize = 64 << 10;
+/// Header lines in a request.
+const MAX_HEADERS: usize = 100;
+
+/// The two ways in which a gateway ends its connections.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Ending {
+    /// After the answer under way.
+    pub(crate) drain: CancellationToken,
+    /// Now.
+    pub(crate) cut: CancellationToken,
+}
+
+/// How long a client that connects while the gateway drains may take to say what it wants.
+const LATE_HEADER_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// Serves a connection until it ends, or until `ending` says so. One that comes during the drain is
+/// served too: its requests are refused, and the answers say why.
+///
+/// A client that closes its side while a request is under way is taken as gone, and everything that
+/// was done for it is dropped. That is also so for a client that only half-closes, which is rare.
+pub(crate) async fn serve<S>(shared: Arc<Shared>, stream: S, header_timeout: Duration, ending: Ending)
+where
+    S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+{
+    let service = service_fn(move |request| {
+        let shared = Arc::clone(&shared);
+        async move { Ok::<_, Infallible>(shared.handle(request).await) }
+    });
+    let came_late = ending.drain.is_cancelled();
+    let header_timeout = if came_late { header_timeout.min(LATE_HEADER_TIMEOUT) } else { header_timeout };
+    let connection = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(header_timeout)
+        .max_buf_size(MAX_HEAD)
+        .max_headers(MAX_HEADERS)
+        .half_close(false)
+        .serve_connection(TokioIo::new(stream), service);
+    let mut connection = pin!(connection);
+    let draining = async {
+        tokio::select! {
+            result = connection.as_mut() => result,
+            () = ending.drain.cancelled(), if !came_late => {
+                connection.as_mut().graceful_shutdown();
+                connection.await
+            }
+        }
+    };
+    let result = tokio::select! {
+        result = draining => result,
+        () = ending.cut.cancelled() => Ok(()),
+    };
+    if let Err(error) = result {
+        tracing::debug!(%error, "connection ended");
+    }
+}

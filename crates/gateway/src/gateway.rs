@@ -1,0 +1,198 @@
+//! A gateway from its start to its end.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use elasticserve_core::ids::BackendId;
+use elasticserve_core::outcome::How;
+use elasticserve_core::sched::{AuditError, Totals};
+use tokio::net::TcpListener;
+use tokio::task::JoinSet;
+use tokio_util::task::TaskTracker;
+
+use crate::admit::Admission;
+use crate::clock::Clock;
+use crate::config::Config;
+use crate::connection::Ending;
+use crate::metrics::Metrics;
+use crate::proxy::Shared;
+use crate::upstream::{Dial, Stream, TcpDial, Upstream};
+use crate::{admin, connection, health, listen};
+
+/// A listener could not be set up.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot listen on {address} ({key}): {source}")]
+pub struct StartError {
+    /// The flag or key that says where.
+    pub key: &'static str,
+    /// Where.
+    pub address: SocketAddr,
+    /// Why not.
+    pub source: io::Error,
+}
+
+/// The gateway without its listeners: it serves any connection that it is given.
+#[derive(Clone)]
+pub struct Service {
+    shared: Arc<Shared>,
+    connections: TaskTracker,
+    ending: Ending,
+}
+
+/// How a drain ended.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub struct Drained {
+    /// Connections that were still busy when the time for the drain was over, and were cut.
+    pub cut: usize,
+}
+
+impl Service {
+    /// A gateway that connects to its backends with `dial`. All backends count as up.
+    #[must_use]
+    pub fn new(config: Config, dial: Arc<dyn Dial>) -> Self {
+        let clock = Clock::start();
+        let metrics = Metrics::new(config.backends.iter().map(|b| b.authority.to_string()));
+        let shared = Shared {
+            clock,
+            admission: Admission::new(&config.scheduler(), clock),
+            upstream: Upstream::new(dial, config.timeouts, TaskTracker::new()),
+            metrics,
+            up: config.backends.iter().map(|_| AtomicBool::new(true)).collect(),
+            draining: AtomicBool::new(false),
+            requests: AtomicU64::new(0),
+            instance: u64::from(std::process::id()),
+            config,
+        };
+        Self { shared: Arc::new(shared), connections: TaskTracker::new(), ending: Ending::default() }
+    }
+
+    /// Serves one client connection to its end.
+    pub async fn serve(&self, stream: impl Stream + 'static) {
+        let timeout = self.shared.config.timeouts.header.to_std();
+        connection::serve(Arc::clone(&self.shared), stream, timeout, self.ending.clone()).await;
+    }
+
+    /// Runs the scheduler's timer, for ever.
+    pub async fn run_timer(&self) {
+        Arc::clone(&self.shared.admission).run_timer().await;
+    }
+
+    /// Refuses what waits and what comes, and lets what runs finish.
+    pub fn drain(&self) {
+        if !self.shared.draining.swap(true, Ordering::Relaxed) {
+            self.shared.admission.drain();
+            self.ending.drain.cancel();
+        }
+    }
+
+    /// Requests that wait, and permits in use and in total of each backend.
+    #[must_use]
+    pub fn load(&self) -> (usize, Vec<(u32, u32)>) {
+        let view = self.shared.admission.view(self.shared.config.backends.len());
+        (view.queued, view.permits)
+    }
+
+    /// The scheduler's counters.
+    #[must_use]
+    pub fn totals(&self) -> Totals {
+        self.shared.admission.view(0).totals
+    }
+
+    /// Checks the scheduler's invariants.
+    ///
+    /// # Errors
+    /// The first one that does not hold: a defect of this program.
+    pub fn audit(&self) -> Result<(), AuditError> {
+        self.shared.admission.audit()
+    }
+}
+
+/// A running gateway.
+pub struct Gateway {
+    service: Service,
+    data_addr: SocketAddr,
+    admin_addr: SocketAddr,
+    background: JoinSet<()>,
+    admin_connections: TaskTracker,
+}
+
+impl Gateway {
+    /// Opens both listeners and starts to serve.
+    ///
+    /// # Errors
+    /// [`StartError`] names the listener that could not be set up.
+    pub async fn start(config: Config) -> Result<Self, StartError> {
+        let data = bind("--listen", config.listen).await?;
+        let admin = bind("--admin", config.admin).await?;
+        let addr = |listener: &TcpListener, wanted| listener.local_addr().unwrap_or(wanted);
+        let (data_addr, admin_addr) = (addr(&data, config.listen), addr(&admin, config.admin));
+        let service = Service::new(config, Arc::new(TcpDial));
+        let shared = &service.shared;
+        // Until its first probe a backend is offered work, but does not make the gateway ready.
+        let backends = 0..shared.config.backends.len();
+        for index in backends.clone() {
+            shared.up[index].store(false, Ordering::Relaxed);
+            shared.metrics.backend_is(index, false);
+        }
+        let mut background = JoinSet::new();
+        for index in backends {
+            background.spawn(health::watch(Arc::clone(shared), BackendId(index as u16)));
+        }
+        background.spawn(Arc::clone(&shared.admission).run_timer());
+        let admin_connections = TaskTracker::new();
+        background.spawn(admin::accept(
+            admin,
+            Arc::clone(shared),
+            admin_connections.clone(),
+            service.ending.cut.clone(),
+        ));
+        let ending = service.ending.clone();
+        background.spawn(listen::accept(data, Arc::clone(shared), service.connections.clone(), ending));
+        Ok(Self { service, data_addr, admin_addr, background, admin_connections })
+    }
+
+    /// Where clients connect.
+    #[must_use]
+    pub const fn data_addr(&self) -> SocketAddr {
+        self.data_addr
+    }
+
+    /// Where probes and metrics are served.
+    #[must_use]
+    pub const fn admin_addr(&self) -> SocketAddr {
+        self.admin_addr
+    }
+
+    /// What serves the connections.
+    #[must_use]
+    pub const fn service(&self) -> &Service {
+        &self.service
+    }
+
+    /// Drains and ends: what runs may finish within the configured time, then everything is cut.
+    pub async fn stop(mut self) -> Drained {
+        self.service.drain();
+        let connections = &self.service.connections;
+        connections.close();
+        let grace = self.service.shared.config.timeouts.drain.to_std();
+        let finished = tokio::time::timeout(grace, connections.wait()).await.is_ok();
+        let cut = if finished { 0 } else { connections.len() };
+        self.service.ending.cut.cancel();
+        self.background.shutdown().await;
+        connections.wait().await;
+        self.admin_connections.close();
+        self.admin_connections.wait().await;
+        tracing::info!(cut, finished = self.released(How::Finished), "gateway has stopped");
+        Drained { cut }
+    }
+
+    fn released(&self, how: How) -> u64 {
+        self.service.totals().released.get(&how).copied().unwrap_or(0)
+    }
+}
+
+async fn bind(key: &'static str, address: SocketAddr) -> Result<TcpListener, StartError> {
+    TcpListener::bind(address).await.map_err(|source| StartError { key, address, source })
+}

@@ -1,0 +1,198 @@
+//! Headers: what is read from a request, and what is left out on the way.
+
+use elasticserve_core::time::Span;
+use http::header::{self, HeaderMap, HeaderName, HeaderValue};
+
+use crate::reply::Refusal;
+
+pub(crate) const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+pub(crate) const QUEUE_MS: HeaderName = HeaderName::from_static("x-elasticserve-queue-ms");
+pub(crate) const BACKEND: HeaderName = HeaderName::from_static("x-elasticserve-backend");
+pub(crate) const OUTCOME: HeaderName = HeaderName::from_static("x-elasticserve-outcome");
+pub(crate) const REASON: HeaderName = HeaderName::from_static("x-elasticserve-reason");
+pub(crate) const DROPPED_REASON: HeaderName = HeaderName::from_static("x-llm-d-request-dropped-reason");
+pub(crate) const RETRY_AFTER_MS: HeaderName = HeaderName::from_static("retry-after-ms");
+pub(crate) const SHOULD_RETRY: HeaderName = HeaderName::from_static("x-should-retry");
+pub(crate) const ACCEL_BUFFERING: HeaderName = HeaderName::from_static("x-accel-buffering");
+const QUEUE_BUDGET_MS: &str = "x-elasticserve-queue-budget-ms";
+const OUTPUT_TOKENS: &str = "x-elasticserve-output-tokens";
+const INPUT_TOKENS: &str = "x-elasticserve-input-tokens";
+const READ_TIMEOUT: &str = "x-stainless-read-timeout";
+const OWN_PREFIX: &str = "x-elasticserve-";
+
+/// The longest request id that is taken from a client.
+const MAX_REQUEST_ID: usize = 64;
+/// The largest number that a header may state, for times in ms and tokens alike.
+const MAX_NUMBER: f64 = 1e9;
+
+/// Headers of one hop, which are not forwarded (RFC 9110, section 7.6.1), and those that hyper sets.
+const HOP_BY_HOP: [HeaderName; 8] = [
+    header::CONNECTION,
+    header::PROXY_AUTHENTICATE,
+    header::PROXY_AUTHORIZATION,
+    header::TE,
+    header::TRAILER,
+    header::TRANSFER_ENCODING,
+    header::UPGRADE,
+    HeaderName::from_static("keep-alive"),
+];
+
+/// What a request's headers say about how it wants to be scheduled.
+#[derive(Copy, Clone, Debug, Default, PartialEq)]
+pub(crate) struct Wishes {
+    /// How long it is willing to wait in the queue; zero means not at all.
+    pub(crate) budget: Option<Span>,
+    /// Prompt tokens, if the client has counted them.
+    pub(crate) input: Option<u32>,
+    /// Answer tokens, if the client knows them.
+    pub(crate) output: Option<u32>,
+}
+
+impl Wishes {
+    /// Reads the headers; a bad value is refused by name, never taken as a privilege.
+    pub(crate) fn read(headers: &HeaderMap) -> Result<Self, Refusal> {
+        let ms = number(headers, QUEUE_BUDGET_MS, "a number of milliseconds from 0 to 1e9")?;
+        // A client that gives up after so many seconds need not be kept in the queue for longer.
+        let patience = number(headers, READ_TIMEOUT, "a number of seconds from 0 to 1e9")?.filter(|s| *s > 0.0);
+        let budget = ms.map(Span::from_millis_f64);
+        let patience = patience.map(Span::from_secs_f64);
+        let tokens = |name| Ok(number(headers, name, "a number of tokens from 0 to 1e9")?.map(|n| n as u32));
+        Ok(Self {
+            budget: [budget, patience].into_iter().flatten().min(),
+            input: tokens(INPUT_TOKENS)?,
+            output: tokens(OUTPUT_TOKENS)?,
+        })
+    }
+}
+
+fn number(headers: &HeaderMap, name: &'static str, expected: &'static str) -> Result<Option<f64>, Refusal> {
+    let mut values = headers.get_all(name).iter();
+    let Some(value) = values.next() else { return Ok(None) };
+    let parsed = value.to_str().ok().and_then(|text| text.trim().parse::<f64>().ok());
+    match parsed {
+        Some(n) if (0.0..=MAX_NUMBER).contains(&n) && values.next().is_none() => Ok(Some(n)),
+        _ => Err(Refusal::BadHeader { name, expected }),
+    }
+}
+
+/// The client's request id if it is harmless, else one made from the gateway's own number.
+pub(crate) fn request_id(headers: &HeaderMap, own: u64, instance: u64) -> HeaderValue {
+    let allowed = |b: &u8| b.is_ascii_alphanumeric() || b"._-".contains(b);
+    headers
+        .get(REQUEST_ID)
+        .filter(|v| (1..=MAX_REQUEST_ID).contains(&v.len()) && v.as_bytes().iter().all(allowed))
+        .cloned()
+        .or_else(|| HeaderValue::from_str(&format!("es-{instance:08x}-{own}")).ok())
+        .unwrap_or(HeaderValue::from_static("es"))
+}
+
+/// A client's headers as they go to a backend.
+pub(crate) fn to_backend(headers: &HeaderMap, request_id: &HeaderValue) -> HeaderMap {
+    let mut out = forwardable(headers);
+    // The connection to the backend has its own host and framing; the whole body is at hand already.
+    for name in [header::HOST, header::CONTENT_LENGTH, header::EXPECT] {
+        out.remove(name);
+    }
+    out.insert(REQUEST_ID, request_id.clone());
+    out
+}
+
+/// A backend's headers as they go to the client.
+pub(crate) fn to_client(headers: &HeaderMap, request_id: &HeaderValue) -> HeaderMap {
+    let mut out = forwardable(headers);
+    out.insert(REQUEST_ID, request_id.clone());
+    if is_event_stream(headers) {
+        // Proxies in front must pass each event on as it comes.
+        out.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache"));
+        out.insert(ACCEL_BUFFERING, HeaderValue::from_static("no"));
+    }
+    out
+}
+
+/// All but the headers of one hop, those that `Connection` names, and those that are ours to set.
+fn forwardable(headers: &HeaderMap) -> HeaderMap {
+    let named: Vec<&str> = headers
+        .get_all(header::CONNECTION)
+        .iter()
+        .filter_map(|v| v.to_str().ok())
+        .flat_map(|v| v.split(','))
+        .map(str::trim)
+        .collect();
+    let mut out = HeaderMap::with_capacity(headers.len() + 6);
+    for (name, value) in headers {
+        let stays = HOP_BY_HOP.contains(name)
+            || name.as_str().starts_with(OWN_PREFIX)
+            || named.iter().any(|n| n.eq_ignore_ascii_case(name.as_str()));
+        if !stays {
+            out.append(name.clone(), value.clone());
+        }
+    }
+    out
+}
+
+pub(crate) fn is_event_stream(headers: &HeaderMap) -> bool {
+    let kind = headers.get(header::CONTENT_TYPE).and_then(|v| v.to_str().ok()).unwrap_or_default();
+    kind.split(';').next().is_some_and(|k| k.trim().eq_ignore_ascii_case("text/event-stream"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn map(pairs: &[(&str, &str)]) -> HeaderMap {
+        let mut out = HeaderMap::new();
+        for (name, value) in pairs {
+            out.append(HeaderName::try_from(*name).unwrap(), HeaderValue::from_str(value).unwrap());
+        }
+        out
+    }
+
+    #[test]
+    fn headers_of_one_hop_and_those_that_connection_names_stay_behind() {
+        let out = to_backend(
+            &map(&[
+                ("connection", "keep-alive, X-Hop"),
+                ("x-hop", "1"),
+                ("keep-alive", "5"),
+                ("te", "trailers"),
+                ("upgrade", "websocket"),
+                ("host", "evil"),
+                ("content-length", "3"),
+                ("x-elasticserve-tenant", "gold"),
+                ("authorization", "Bearer k"),
+                ("traceparent", "00-a"),
+            ]),
+            &HeaderValue::from_static("id"),
+        );
+        let mut names: Vec<&str> = out.keys().map(HeaderName::as_str).collect();
+        names.sort_unstable();
+        assert_eq!(names, ["authorization", "traceparent", "x-request-id"]);
+    }
+
+    #[test]
+    fn a_request_id_is_kept_only_if_it_is_harmless() {
+        let long = "a".repeat(65);
+        for bad in ["", "a b", "a;b", "<script>", long.as_str()] {
+            let id = request_id(&map(&[("x-request-id", bad)]), 7, 0xabc);
+            assert_eq!(id, "es-00000abc-7", "{bad}");
+        }
+        assert_eq!(request_id(&map(&[("x-request-id", "A.b_c-1")]), 7, 0), "A.b_c-1");
+    }
+
+    #[test]
+    fn a_bad_number_in_a_header_is_refused_by_name_and_never_a_privilege() {
+        for bad in ["-1", "nan", "1e309", "inf", "x", "", "99999999999"] {
+            let refusal = Wishes::read(&map(&[(QUEUE_BUDGET_MS, bad)])).unwrap_err();
+            assert!(matches!(refusal, Refusal::BadHeader { name: QUEUE_BUDGET_MS, .. }), "{bad}");
+        }
+        assert!(Wishes::read(&map(&[(QUEUE_BUDGET_MS, "1"), (QUEUE_BUDGET_MS, "9")])).is_err());
+    }
+
+    #[test]
+    fn the_clients_patience_bounds_its_wait() {
+        let wishes = Wishes::read(&map(&[(READ_TIMEOUT, "2.5"), (QUEUE_BUDGET_MS, "4000")])).unwrap();
+        assert_eq!(wishes.budget, Some(Span::from_millis(2500)));
+        let none = Wishes::read(&map(&[(QUEUE_BUDGET_MS, "0")])).unwrap();
+        assert_eq!(none.budget, Some(Span::ZERO));
+    }
+}

@@ -1,0 +1,60 @@
+//! Whether backends are up: a probe every so often, and what requests find out.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use bytes::Bytes;
+use elasticserve_core::ids::BackendId;
+use http::Method;
+use http::header::HeaderMap;
+use http::uri::PathAndQuery;
+
+use crate::proxy::Shared;
+use crate::upstream::Outgoing;
+
+/// Between two probes of a backend.
+const INTERVAL: Duration = Duration::from_secs(2);
+/// A probe without an answer for so long has failed.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// Failed probes in a row after which a backend counts as down. One alone may be chance: an engine
+/// that is busy with a long step answers late.
+const FAILURES: u32 = 2;
+
+/// Probes one backend for ever.
+///
+/// Any answer below 500 counts as up: a server without `/health` answers 404.
+pub(crate) async fn watch(shared: Arc<Shared>, id: BackendId) {
+    let probe = Outgoing {
+        method: Method::GET,
+        path: PathAndQuery::from_static("/health"),
+        headers: HeaderMap::new(),
+        body: Bytes::new(),
+    };
+    let mut failures = 0;
+    loop {
+        let answer = shared.upstream.send(&shared.config.backends[id.index()], &probe);
+        let healthy = match tokio::time::timeout(PATIENCE, answer).await {
+            Ok(Ok(response)) => response.status().as_u16() < 500,
+            Ok(Err(_)) | Err(_) => false,
+        };
+        failures = if healthy { 0 } else { failures + 1 };
+        let was_up = shared.up[id.index()].load(Ordering::Relaxed);
+        if healthy != was_up && (healthy || failures >= FAILURES) {
+            set(&shared, id, healthy);
+        }
+        tokio::time::sleep(INTERVAL).await;
+    }
+}
+
+fn set(shared: &Shared, id: BackendId, up: bool) {
+    let backend = &shared.config.backends[id.index()].authority;
+    if up {
+        tracing::info!(%backend, "backend is up");
+    } else {
+        tracing::warn!(%backend, "backend is down");
+    }
+    shared.up[id.index()].store(up, Ordering::Relaxed);
+    shared.metrics.backend_is(id.index(), up);
+    shared.admission.set_backend(id, up);
+}

@@ -1,0 +1,53 @@
+//! The right to one seat of one backend, as a value.
+
+use std::sync::Arc;
+
+use elasticserve_core::ids::BackendId;
+use elasticserve_core::outcome::How;
+use elasticserve_core::sched::Ticket;
+use elasticserve_core::time::Span;
+
+use crate::admit::Admission;
+
+/// A permit. Released by [`Permit::release`], or by being dropped: a future or body that is dropped
+/// unfinished means that the client has gone.
+#[derive(Debug)]
+#[must_use = "dropping a permit gives it back"]
+pub(crate) struct Permit {
+    ticket: Option<Ticket>,
+    backend: BackendId,
+    waited: Span,
+    admission: Arc<Admission>,
+}
+
+impl Permit {
+    pub(crate) fn new(ticket: Ticket, admission: Arc<Admission>) -> Self {
+        Self { backend: ticket.backend(), waited: ticket.waited(), ticket: Some(ticket), admission }
+    }
+
+    pub(crate) fn backend(&self) -> BackendId {
+        self.backend
+    }
+
+    pub(crate) fn waited(&self) -> Span {
+        self.waited
+    }
+
+    /// Gives the permit back and says how its work ended.
+    pub(crate) fn release(mut self, how: How) {
+        self.give_back(how);
+    }
+
+    fn give_back(&mut self, how: How) {
+        if let Some(ticket) = self.ticket.take() {
+            self.admission.release(ticket, how);
+        }
+    }
+}
+
+impl Drop for Permit {
+    fn drop(&mut self) {
+        let how = if std::thread::panicking() { How::Abandoned } else { How::ClientGone };
+        self.give_back(how);
+    }
+}

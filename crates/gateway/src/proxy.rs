@@ -1,0 +1,224 @@
+//! The story of one request.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use elasticserve_core::ids::{BackendId, TenantId};
+use elasticserve_core::openai;
+use elasticserve_core::outcome::{How, RejectReason};
+use elasticserve_core::sched::{Offer, Rejection};
+use elasticserve_core::time::{Span, Tick};
+use http::header::{self, HeaderMap, HeaderValue};
+use http::uri::PathAndQuery;
+use http::{Request, Response};
+use http_body_util::Full;
+use hyper::body::{Body, Frame, Incoming, SizeHint};
+
+use crate::admit::Admission;
+use crate::clock::Clock;
+use crate::config::Config;
+use crate::headers::{self, BACKEND, OUTCOME, QUEUE_MS, Wishes};
+use crate::metrics::{Meter, Metrics};
+use crate::relay::{Relay, RelayError, Work};
+use crate::reply::Refusal;
+use crate::route::{Route, route};
+use crate::upstream::{Outgoing, Upstream};
+
+/// What the parts of a gateway share.
+pub(crate) struct Shared {
+    pub(crate) config: Config,
+    pub(crate) clock: Clock,
+    pub(crate) admission: Arc<Admission>,
+    pub(crate) upstream: Upstream,
+    pub(crate) metrics: Arc<Metrics>,
+    /// Which backends answered their last probe.
+    pub(crate) up: Vec<AtomicBool>,
+    pub(crate) draining: AtomicBool,
+    /// Requests so far, for ids of our own.
+    pub(crate) requests: AtomicU64,
+    /// Tells the ids of this process from those of another one.
+    pub(crate) instance: u64,
+}
+
+/// The body of an answer: a backend's, or our own.
+pub(crate) enum Answer {
+    Relayed(Relay),
+    Own(Full<Bytes>),
+}
+
+impl Body for Answer {
+    type Data = Bytes;
+    type Error = RelayError;
+
+    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, RelayError>>> {
+        match self.get_mut() {
+            Self::Relayed(relay) => Pin::new(relay).poll_frame(cx),
+            Self::Own(full) => Pin::new(full).poll_frame(cx).map_err(|never| match never {}),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match self {
+            Self::Relayed(relay) => relay.is_end_stream(),
+            Self::Own(full) => full.is_end_stream(),
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match self {
+            Self::Relayed(relay) => relay.size_hint(),
+            Self::Own(full) => full.size_hint(),
+        }
+    }
+}
+
+impl Shared {
+    /// Answers a request, whatever it is.
+    pub(crate) async fn handle(&self, request: Request<Incoming>) -> Response<Answer> {
+        let arrived = self.clock.now();
+        let own = self.requests.fetch_add(1, Ordering::Relaxed);
+        let id = headers::request_id(request.headers(), own, self.instance);
+        let result = match route(request.method(), request.uri().path()) {
+            Route::Scheduled => self.schedule(request, &id, arrived).await,
+            Route::PassBy => self.pass_by(request, &id).await,
+            Route::WrongMethod { allow } => Err((Refusal::WrongMethod { allow }, None)),
+            Route::Unknown => Err((Refusal::UnknownPath, None)),
+        };
+        result.unwrap_or_else(|(refusal, meter)| {
+            tracing::debug!(code = refusal.code(), status = refusal.status().as_u16(), "refused");
+            match meter {
+                Some(meter) => meter.refused(refusal.code()),
+                None => self.metrics.ended(refusal.code()),
+            }
+            refusal.response(&id).map(Answer::Own)
+        })
+    }
+
+    /// The way of a request that needs a permit. From the offer on, whatever is dropped here gives
+    /// back what it holds: the place in the queue, the permit, the connection to the backend.
+    async fn schedule(&self, request: Request<Incoming>, id: &HeaderValue, arrived: Tick) -> Scheduled {
+        let (outgoing, wishes) = self.take_in(request, id).await.map_err(unmetered)?;
+        let peek = openai::peek(&outgoing.body).map_err(|e| unmetered(Refusal::BadBody(e.to_string())))?;
+        let read = self.clock.now();
+        let meter = Meter::start(Arc::clone(&self.metrics), self.clock, self.config.slo, arrived);
+        let offer = Offer {
+            tenant: TenantId::default(),
+            bytes: outgoing.body.len() as u64,
+            cost: seat_time(&wishes, &peek),
+            budget: wishes.budget,
+        };
+        let waiting = match self.admission.offer(offer) {
+            Ok(waiting) => waiting,
+            Err(rejection) => return Err((Refusal::Rejected(rejection), Some(meter))),
+        };
+        let permit = match waiting.answer().await {
+            Ok(permit) => permit,
+            Err(rejection) => return Err((Refusal::Rejected(rejection), Some(meter))),
+        };
+        let (backend, waited) = (permit.backend(), permit.waited());
+        self.metrics.waited(waited);
+        self.metrics.spent_itself(self.clock.now().since(read).saturating_sub(waited));
+        match self.upstream.send(&self.config.backends[backend.index()], &outgoing).await {
+            Ok(response) => {
+                let success = response.status().is_success();
+                let work = Work { permit, meter, success };
+                Ok(self.answer(response, id, backend, Some((work, waited))))
+            }
+            Err(error) => {
+                tracing::warn!(backend = backend.0, %error, "no answer from the backend");
+                permit.release(How::BackendFailed);
+                meter.answered(How::BackendFailed, false);
+                let refusal = Refusal::Upstream(error);
+                Ok(refusal.response(id).map(Answer::Own))
+            }
+        }
+    }
+
+    /// The way of a question about the server, which needs no permit.
+    async fn pass_by(&self, request: Request<Incoming>, id: &HeaderValue) -> Scheduled {
+        let (outgoing, _) = self.take_in(request, id).await.map_err(unmetered)?;
+        let Some(index) = self.up.iter().position(|up| up.load(Ordering::Relaxed)) else {
+            return Err(unmetered(Refusal::Rejected(self.nowhere_to_go())));
+        };
+        let backend = BackendId(index as u16);
+        match self.upstream.send(&self.config.backends[index], &outgoing).await {
+            Ok(response) => {
+                self.metrics.ended("passed_by");
+                Ok(self.answer(response, id, backend, None))
+            }
+            Err(error) => Err(unmetered(Refusal::Upstream(error))),
+        }
+    }
+
+    fn nowhere_to_go(&self) -> Rejection {
+        let draining = self.draining.load(Ordering::Relaxed);
+        let reason = if draining { RejectReason::Draining } else { RejectReason::NoBackend };
+        Rejection { id: elasticserve_core::ids::RequestId(0), reason, retry_after: None }
+    }
+
+    /// Reads a request whole and checks what does not depend on the scheduler.
+    async fn take_in(&self, request: Request<Incoming>, id: &HeaderValue) -> Result<(Outgoing, Wishes), Refusal> {
+        let (parts, body) = request.into_parts();
+        if parts.headers.get_all(header::HOST).iter().count() != 1 {
+            return Err(Refusal::Host);
+        }
+        if let Some(encoding) = compressed(&parts.headers) {
+            return Err(Refusal::Encoded(encoding));
+        }
+        let wishes = Wishes::read(&parts.headers)?;
+        let body = crate::body::read(body, self.config.max_body_bytes, self.config.timeouts.body).await?;
+        let path = parts.uri.path_and_query().cloned().unwrap_or(PathAndQuery::from_static("/"));
+        let headers = headers::to_backend(&parts.headers, id);
+        Ok((Outgoing { method: parts.method, path, headers, body }, wishes))
+    }
+
+    fn answer(
+        &self,
+        response: Response<Incoming>,
+        id: &HeaderValue,
+        backend: BackendId,
+        work: Option<(Work, Span)>,
+    ) -> Response<Answer> {
+        let (mut parts, body) = response.into_parts();
+        let events = headers::is_event_stream(&parts.headers);
+        parts.headers = headers::to_client(&parts.headers, id);
+        parts.headers.insert(BACKEND, HeaderValue::from(backend.0));
+        let outcome = if work.is_some() { "admitted" } else { "passed_by" };
+        parts.headers.insert(OUTCOME, HeaderValue::from_static(outcome));
+        let waited = work.as_ref().map(|(_, waited)| format!("{:.3}", waited.as_millis_f64()));
+        if let Some(waited) = waited.and_then(|w| HeaderValue::from_str(&w).ok()) {
+            parts.headers.insert(QUEUE_MS, waited);
+        }
+        let relay = Relay::new(body, work.map(|(work, _)| work), events, self.config.timeouts.idle);
+        Response::from_parts(parts, Answer::Relayed(relay))
+    }
+}
+
+/// An answer, or the reason why there is none and the account that it belongs to.
+type Scheduled = Result<Response<Answer>, (Refusal, Option<Meter>)>;
+
+fn unmetered(refusal: Refusal) -> (Refusal, Option<Meter>) {
+    (refusal, None)
+}
+
+/// The encoding of a compressed body.
+fn compressed(headers: &HeaderMap) -> Option<String> {
+    let encodings = headers.get_all(header::CONTENT_ENCODING).iter();
+    let named: Vec<&str> =
+        encodings.map(|v| v.to_str().unwrap_or("?")).filter(|v| !v.eq_ignore_ascii_case("identity")).collect();
+    (!named.is_empty()).then(|| named.join(", "))
+}
+
+/// Seat time of a request whose output length is not known.
+const UNKNOWN_OUTPUT: u32 = 256;
+
+/// The time that a request is expected to hold a seat, in the units that only comparisons use: a
+/// millisecond for each output token and for each hundred input tokens.
+fn seat_time(wishes: &Wishes, peek: &openai::Peek) -> Span {
+    let output = wishes.output.or(peek.max_tokens).unwrap_or(UNKNOWN_OUTPUT);
+    let input = wishes.input.unwrap_or(peek.input.count());
+    Span::from_millis(u64::from(output)) + Span::from_nanos(10_000) * u64::from(input)
+}

@@ -1,0 +1,194 @@
+//! The response body: a backend's bytes as they come, and the permit that lives as long as they do.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use bytes::Bytes;
+use elasticserve_core::openai::{self, DONE};
+use elasticserve_core::outcome::How;
+use elasticserve_core::sse::Parser;
+use elasticserve_core::time::Span;
+use hyper::body::{Body, Frame, Incoming, SizeHint};
+use memchr::memmem;
+use tokio::time::{Instant, Sleep};
+
+use crate::metrics::Meter;
+use crate::permit::Permit;
+use crate::reply;
+
+/// Why a body ended before its end. The connection to the client is then aborted, never ended cleanly.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum RelayError {
+    #[error("the backend's answer broke off: {0}")]
+    Broken(#[from] hyper::Error),
+    #[error("the backend was silent for {0}")]
+    Silent(Span),
+}
+
+/// The most bytes of an answer that is not streamed which are kept to read its token counts.
+const MAX_KEPT: usize = 1 << 20;
+
+/// A backend's response body on its way to the client.
+pub(crate) struct Relay {
+    inner: Incoming,
+    work: Option<Work>,
+    reader: Reader,
+    idle: Span,
+    silence: Pin<Box<Sleep>>,
+    last_data: Instant,
+    /// An error that follows the event that announces it.
+    pending_error: Option<RelayError>,
+}
+
+/// What ends together with the body.
+pub(crate) struct Work {
+    pub(crate) permit: Permit,
+    pub(crate) meter: Meter,
+    pub(crate) success: bool,
+}
+
+impl Work {
+    fn end(self, how: How) {
+        self.permit.release(how);
+        self.meter.answered(how, self.success);
+    }
+}
+
+/// How the body is read on the way.
+enum Reader {
+    /// Server-sent events.
+    Events(Box<Parser>),
+    /// One JSON document, kept to its end.
+    Document(Vec<Bytes>, usize),
+    /// Not read.
+    Opaque,
+}
+
+impl Relay {
+    /// A body that carries `work`, or none if the request needed no permit.
+    pub(crate) fn new(inner: Incoming, work: Option<Work>, events: bool, idle: Span) -> Self {
+        let reader = match (&work, events) {
+            (None, _) => Reader::Opaque,
+            (Some(_), true) => Reader::Events(Box::default()),
+            (Some(_), false) => Reader::Document(Vec::new(), 0),
+        };
+        let silence = Box::pin(tokio::time::sleep(idle.to_std()));
+        let mut relay = Self { inner, work, reader, idle, silence, last_data: Instant::now(), pending_error: None };
+        // hyper does not poll a body that is known to be empty.
+        if relay.inner.is_end_stream() {
+            relay.end(How::Finished);
+        }
+        relay
+    }
+
+    fn observe(&mut self, data: &Bytes) {
+        let Some(work) = &mut self.work else { return };
+        match &mut self.reader {
+            Reader::Events(parser) => {
+                let mut events = 0;
+                parser.feed(data, |event| events += u32::from(read_event(event.data, &mut work.meter)));
+                if events > 0 {
+                    work.meter.content(events);
+                }
+            }
+            Reader::Document(kept, size) => {
+                work.meter.content(0);
+                *size += data.len();
+                if *size <= MAX_KEPT {
+                    kept.push(data.clone());
+                }
+            }
+            Reader::Opaque => {}
+        }
+    }
+
+    fn end(&mut self, how: How) {
+        let Some(mut work) = self.work.take() else { return };
+        if let Reader::Document(kept, size) = &self.reader {
+            if work.success && *size <= MAX_KEPT {
+                let usage = openai::read_piece(&kept.concat()).ok().and_then(|piece| piece.usage);
+                usage.into_iter().for_each(|u| work.meter.usage(u));
+            }
+        }
+        work.end(how);
+    }
+
+    /// Ends the body with an error; a stream of events says so in an event first.
+    fn fail(&mut self, error: RelayError) -> Poll<Option<Result<Frame<Bytes>, RelayError>>> {
+        tracing::warn!(%error, "an answer ended early");
+        self.end(How::BackendFailed);
+        let Reader::Events(parser) = &self.reader else { return Poll::Ready(Some(Err(error))) };
+        let event = reply::stream_error(&error.to_string());
+        // Half an event may be out already; a blank line ends it, so that ours is read as one.
+        let event = if parser.is_between_events() { event } else { [b"\n\n", &event[..]].concat().into() };
+        self.pending_error = Some(error);
+        Poll::Ready(Some(Ok(Frame::data(event))))
+    }
+}
+
+/// Whether an event carries content. Only the first ones are read in full, to tell a role from content;
+/// after that an event counts as content unless it ends the stream.
+fn read_event(data: &[u8], meter: &mut Meter) -> bool {
+    if data == DONE {
+        return false;
+    }
+    let has_usage = memmem::find(data, b"\"usage\":{").is_some() || memmem::find(data, b"\"usage\": {").is_some();
+    if meter.has_content() && !has_usage {
+        return true;
+    }
+    let Ok(piece) = openai::read_piece(data) else { return false };
+    if let Some(usage) = piece.usage {
+        meter.usage(usage);
+    }
+    piece.content + piece.reasoning > 0
+}
+
+impl Body for Relay {
+    type Data = Bytes;
+    type Error = RelayError;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, RelayError>>> {
+        let this = &mut *self;
+        if let Some(error) = this.pending_error.take() {
+            return Poll::Ready(Some(Err(error)));
+        }
+        match Pin::new(&mut this.inner).poll_frame(cx) {
+            Poll::Ready(Some(Ok(frame))) => {
+                this.last_data = Instant::now();
+                if let Some(data) = frame.data_ref() {
+                    this.observe(data);
+                }
+                // After the last byte of a body of known length hyper does not ask again.
+                if this.inner.is_end_stream() {
+                    this.end(How::Finished);
+                }
+                Poll::Ready(Some(Ok(frame)))
+            }
+            Poll::Ready(None) => {
+                this.end(How::Finished);
+                Poll::Ready(None)
+            }
+            Poll::Ready(Some(Err(error))) => this.fail(error.into()),
+            Poll::Pending => {
+                // The timer is moved only when it fires, not for each piece of data.
+                loop {
+                    ready!(this.silence.as_mut().poll(cx));
+                    let until = this.last_data + this.idle.to_std();
+                    if until <= Instant::now() {
+                        return this.fail(RelayError::Silent(this.idle));
+                    }
+                    this.silence.as_mut().reset(until);
+                }
+            }
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.pending_error.is_none() && self.inner.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.inner.size_hint()
+    }
+}

@@ -1,0 +1,220 @@
+//! Every answer that the gateway gives itself. Nothing else in this crate makes a 4xx or a 5xx.
+
+use bytes::Bytes;
+use elasticserve_core::outcome::RejectReason;
+use elasticserve_core::rng::mix;
+use elasticserve_core::sched::Rejection;
+use elasticserve_core::time::Span;
+use http::header::{self, HeaderValue};
+use http::{Response, StatusCode};
+use http_body_util::Full;
+
+use crate::headers::{DROPPED_REASON, OUTCOME, REASON, REQUEST_ID, RETRY_AFTER_MS, SHOULD_RETRY};
+use crate::upstream::UpstreamError;
+
+/// Why the gateway answers a request itself.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Refusal {
+    #[error(
+        "no such path; this gateway serves /v1/chat/completions, /v1/completions, /v1/models and other inference paths"
+    )]
+    UnknownPath,
+    #[error("this path takes {allow}")]
+    WrongMethod { allow: &'static str },
+    #[error("exactly one Host header is needed")]
+    Host,
+    #[error("header {name} must be {expected}, once")]
+    BadHeader { name: &'static str, expected: &'static str },
+    #[error("request bodies must not be compressed: content-encoding {0} is not supported")]
+    Encoded(String),
+    #[error("the request body is larger than {limit} bytes")]
+    BodyTooLarge { limit: u64 },
+    #[error("the request body did not arrive within {limit}")]
+    BodyTooSlow { limit: Span },
+    #[error("the request body broke off")]
+    BodyBroken,
+    #[error("{0}")]
+    BadBody(String),
+    #[error("{}", rejected(.0))]
+    Rejected(Rejection),
+    #[error("the backend failed: {0}")]
+    Upstream(#[source] UpstreamError),
+}
+
+fn rejected(rejection: &Rejection) -> &'static str {
+    match rejection.reason {
+        RejectReason::QueueFull => "the queue is full: the server has more work than it can take",
+        RejectReason::QueueExpired => "no seat became free within the time that a request may wait",
+        RejectReason::NoBackend => "no backend is up",
+        RejectReason::Draining => "the gateway is shutting down",
+    }
+}
+
+/// Retries sooner than this help nobody.
+const SOONEST_RETRY: Span = Span::from_secs(1);
+/// The OpenAI SDKs ignore what is much longer.
+const LATEST_RETRY: Span = Span::from_secs(60);
+
+impl Refusal {
+    /// The code in the body, the reason header and the metrics.
+    pub(crate) fn code(&self) -> &'static str {
+        match self {
+            Self::UnknownPath => "not_found",
+            Self::WrongMethod { .. } => "method_not_allowed",
+            Self::Host => "bad_host",
+            Self::BadHeader { .. } => "bad_header",
+            Self::Encoded(_) => "unsupported_encoding",
+            Self::BodyTooLarge { .. } => "body_too_large",
+            Self::BodyTooSlow { .. } => "body_timeout",
+            Self::BodyBroken => "body_broken",
+            Self::BadBody(_) => "bad_body",
+            Self::Rejected(rejection) => rejection.reason.name(),
+            Self::Upstream(UpstreamError::ConnectTimeout(_) | UpstreamError::HeadTimeout(_)) => "backend_timeout",
+            Self::Upstream(_) => "backend_failed",
+        }
+    }
+
+    pub(crate) fn status(&self) -> StatusCode {
+        match self {
+            Self::UnknownPath => StatusCode::NOT_FOUND,
+            Self::WrongMethod { .. } => StatusCode::METHOD_NOT_ALLOWED,
+            Self::Encoded(_) => StatusCode::UNSUPPORTED_MEDIA_TYPE,
+            Self::BodyTooLarge { .. } => StatusCode::PAYLOAD_TOO_LARGE,
+            Self::BodyTooSlow { .. } => StatusCode::REQUEST_TIMEOUT,
+            Self::Host | Self::BadHeader { .. } | Self::BodyBroken | Self::BadBody(_) => StatusCode::BAD_REQUEST,
+            Self::Rejected(rejection) => match rejection.reason {
+                RejectReason::QueueFull | RejectReason::QueueExpired => StatusCode::TOO_MANY_REQUESTS,
+                RejectReason::NoBackend | RejectReason::Draining => StatusCode::SERVICE_UNAVAILABLE,
+            },
+            Self::Upstream(UpstreamError::ConnectTimeout(_) | UpstreamError::HeadTimeout(_)) => {
+                StatusCode::GATEWAY_TIMEOUT
+            }
+            Self::Upstream(_) => StatusCode::BAD_GATEWAY,
+        }
+    }
+
+    /// The type in the body, in OpenAI's words.
+    fn kind(&self) -> &'static str {
+        match self.status() {
+            StatusCode::TOO_MANY_REQUESTS => "rate_limit_error",
+            status if status.is_server_error() => "server_error",
+            _ => "invalid_request_error",
+        }
+    }
+
+    /// Whether the rest of the connection cannot be trusted or is not wanted.
+    fn closes(&self) -> bool {
+        match self {
+            Self::BodyTooLarge { .. } | Self::BodyTooSlow { .. } | Self::BodyBroken | Self::Host => true,
+            Self::Rejected(rejection) => rejection.reason == RejectReason::Draining,
+            _ => false,
+        }
+    }
+
+    /// The value that llm-d's router uses for the same reason.
+    fn dropped_reason(&self) -> Option<&'static str> {
+        let Self::Rejected(rejection) = self else { return None };
+        Some(match rejection.reason {
+            RejectReason::QueueFull => "rejected-saturated",
+            RejectReason::QueueExpired => "rejected-ttl-expired",
+            RejectReason::NoBackend => "rejected-no-endpoints",
+            RejectReason::Draining => "rejected-shutting-down",
+        })
+    }
+
+    /// When to try again: by the measured drain rate, spread so that the refused do not return together.
+    fn retry_after(&self) -> Option<Span> {
+        let Self::Rejected(rejection) = self else { return None };
+        let base = rejection.retry_after.unwrap_or(SOONEST_RETRY).clamp(SOONEST_RETRY, LATEST_RETRY);
+        let spread = mix(rejection.id.0, 0) % (base.as_nanos() / 4);
+        Some((base + Span::from_nanos(spread)).min(LATEST_RETRY))
+    }
+
+    /// The answer.
+    pub(crate) fn response(&self, request_id: &HeaderValue) -> Response<Full<Bytes>> {
+        let body = serde_json::json!({ "error": {
+            "message": self.to_string(),
+            "type": self.kind(),
+            "param": null,
+            "code": self.code(),
+        }});
+        let mut response = Response::new(Full::from(body.to_string()));
+        *response.status_mut() = self.status();
+        let headers = response.headers_mut();
+        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        headers.insert(REQUEST_ID, request_id.clone());
+        headers.insert(REASON, HeaderValue::from_static(self.code()));
+        headers.insert(
+            OUTCOME,
+            HeaderValue::from_static(if self.retry_after().is_some() { "rejected" } else { "failed" }),
+        );
+        if let Some(reason) = self.dropped_reason() {
+            headers.insert(DROPPED_REASON, HeaderValue::from_static(reason));
+        }
+        if let Some(after) = self.retry_after() {
+            headers.insert(header::RETRY_AFTER, after.as_secs_ceil().into());
+            headers.insert(RETRY_AFTER_MS, after.as_millis_ceil().into());
+        }
+        if matches!(self, Self::BodyTooSlow { .. }) {
+            // SDKs retry a 408, but a client that is too slow once will be too slow again.
+            headers.insert(SHOULD_RETRY, HeaderValue::from_static("false"));
+        }
+        if let Self::WrongMethod { allow } = self {
+            headers.insert(header::ALLOW, HeaderValue::from_static(allow));
+        }
+        if self.closes() {
+            headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
+        }
+        response
+    }
+}
+
+/// The event that ends a stream that failed after its head: an error, and never a made-up `[DONE]`.
+pub(crate) fn stream_error(message: &str) -> Bytes {
+    let body = serde_json::json!({ "error": {
+        "message": message,
+        "type": "server_error",
+        "param": null,
+        "code": "backend_failed",
+    }});
+    Bytes::from(format!("data: {body}\n\n"))
+}
+
+#[cfg(test)]
+mod tests {
+    use elasticserve_core::ids::RequestId;
+
+    use super::*;
+
+    fn refusal(reason: RejectReason, retry_after: Option<Span>) -> Refusal {
+        Refusal::Rejected(Rejection { id: RequestId(3), reason, retry_after })
+    }
+
+    #[test]
+    fn overload_is_429_with_a_retry_time_and_no_backend_is_503() {
+        for (reason, status) in [
+            (RejectReason::QueueFull, 429),
+            (RejectReason::QueueExpired, 429),
+            (RejectReason::NoBackend, 503),
+            (RejectReason::Draining, 503),
+        ] {
+            let response = refusal(reason, None).response(&HeaderValue::from_static("id"));
+            assert_eq!(response.status(), status);
+            assert_eq!(response.headers()[REASON], reason.name());
+            assert!(response.headers().contains_key(header::RETRY_AFTER));
+        }
+    }
+
+    #[test]
+    fn retry_times_follow_the_drain_rate_within_bounds_and_are_spread() {
+        let at = |after: Option<Span>, id: u64| {
+            let reason = RejectReason::QueueFull;
+            Refusal::Rejected(Rejection { id: RequestId(id), reason, retry_after: after }).retry_after().unwrap()
+        };
+        assert!(at(Some(Span::from_millis(3)), 1) >= Span::from_secs(1));
+        assert!(at(Some(Span::from_secs(3600)), 1) <= Span::from_secs(60));
+        let ten = Span::from_secs(10);
+        let times: std::collections::BTreeSet<Span> = (0..100).map(|id| at(Some(ten), id)).collect();
+        assert!(times.len() > 90 && times.iter().all(|t| *t >= ten && *t < Span::from_millis(12_500)), "{times:?}");
+    }
+}

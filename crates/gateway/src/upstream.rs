@@ -1,0 +1,294 @@
+//! Connections to the backends.
+
+use std::future::Future;
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use bytes::Bytes;
+use elasticserve_core::time::Span;
+use http::uri::{Authority, PathAndQuery, Scheme};
+use http::{HeaderMap, Method, Request, Response, Uri};
+use http_body_util::Full;
+use hyper::body::Incoming;
+use hyper::rt::Executor;
+use hyper_util::client::legacy::connect::{Connected, Connection};
+use hyper_util::client::legacy::{Client, Error as ClientError};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
+use tokio_util::task::TaskTracker;
+
+use crate::config::{Backend, Timeouts};
+
+/// A connection's bytes, in both directions.
+pub trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
+
+/// A connection being made.
+pub type DialFuture = Pin<Box<dyn Future<Output = io::Result<Box<dyn Stream>>> + Send>>;
+
+/// A way to connect to a backend: TCP, or pipes in a test.
+pub trait Dial: Send + Sync + 'static {
+    /// Connects to a host and port.
+    fn dial(&self, authority: &Authority) -> DialFuture;
+}
+
+/// TCP with Nagle's algorithm off, so that small events leave at once.
+#[derive(Debug)]
+pub(crate) struct TcpDial;
+
+impl Dial for TcpDial {
+    fn dial(&self, authority: &Authority) -> DialFuture {
+        let host = authority.host().trim_matches(['[', ']']).to_owned();
+        let port = authority.port_u16().unwrap_or(80);
+        Box::pin(async move {
+            let stream = TcpStream::connect((host.as_str(), port)).await?;
+            stream.set_nodelay(true)?;
+            Ok(Box::new(stream) as Box<dyn Stream>)
+        })
+    }
+}
+
+/// Idle connections are dropped after this time: below the 5 s after which vLLM's server closes its
+/// side, so that a request does not race with the close.
+const IDLE: Duration = Duration::from_millis(3500);
+/// The largest response head that is read.
+const MAX_HEAD: usize = 64 << 10;
+
+/// What goes to a backend. The body is whole, so it can be sent once more.
+#[derive(Clone, Debug)]
+pub(crate) struct Outgoing {
+    pub(crate) method: Method,
+    pub(crate) path: PathAndQuery,
+    pub(crate) headers: HeaderMap,
+    pub(crate) body: Bytes,
+}
+
+/// Why a backend gave no response head.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum UpstreamError {
+    /// No connection.
+    #[error("cannot connect: {0}")]
+    Connect(#[source] ClientError),
+    /// No connection in time.
+    #[error("no connection within {0}")]
+    ConnectTimeout(Span),
+    /// No response head in time.
+    #[error("no response head within {0}")]
+    HeadTimeout(Span),
+    /// The connection broke, or what came was not HTTP.
+    #[error("no valid response: {0}")]
+    Broken(#[source] ClientError),
+    /// The request could not be put together.
+    #[error("cannot build the request: {0}")]
+    Build(#[from] http::Error),
+}
+
+/// A pool of connections to the backends.
+#[derive(Clone)]
+pub(crate) struct Upstream {
+    client: Client<Connector, Full<Bytes>>,
+    timeouts: Timeouts,
+}
+
+impl Upstream {
+    pub(crate) fn new(dial: Arc<dyn Dial>, timeouts: Timeouts, tasks: TaskTracker) -> Self {
+        let client = Client::builder(Tracked(tasks))
+            .timer(TokioTimer::new())
+            .pool_timer(TokioTimer::new())
+            .pool_idle_timeout(IDLE)
+            .http1_max_buf_size(MAX_HEAD)
+            // Retries are decided here, where it is known what came back.
+            .retry_canceled_requests(false)
+            .build(Connector { dial, timeout: timeouts.connect });
+        Self { client, timeouts }
+    }
+
+    /// Sends a request and waits for the head of the response.
+    ///
+    /// It is sent a second time in one case only: the connection had served a request before and broke
+    /// without a byte of response, so the backend closed it as idle while the request was on its way.
+    pub(crate) async fn send(
+        &self,
+        backend: &Backend,
+        outgoing: &Outgoing,
+    ) -> Result<Response<Incoming>, UpstreamError> {
+        let limit = self.timeouts.head;
+        let attempts = async {
+            match self.client.request(request(backend, outgoing)?).await {
+                Err(error) if broke_while_idle(&error) => {
+                    tracing::debug!(backend = %backend.authority, "idle connection was closed; sending once more");
+                    Ok(self.client.request(request(backend, outgoing)?).await?)
+                }
+                other => Ok(other?),
+            }
+        };
+        match tokio::time::timeout(limit.to_std(), attempts).await {
+            Ok(result) => result,
+            Err(_) => Err(UpstreamError::HeadTimeout(limit)),
+        }
+    }
+}
+
+impl From<ClientError> for UpstreamError {
+    fn from(error: ClientError) -> Self {
+        let mut source = std::error::Error::source(&error);
+        while let Some(inner) = source {
+            if let Some(TimedOut(limit)) = inner.downcast_ref() {
+                return Self::ConnectTimeout(*limit);
+            }
+            source = inner.source();
+        }
+        if error.is_connect() { Self::Connect(error) } else { Self::Broken(error) }
+    }
+}
+
+fn request(backend: &Backend, outgoing: &Outgoing) -> Result<Request<Full<Bytes>>, http::Error> {
+    let path = if backend.base_path.is_empty() {
+        outgoing.path.clone()
+    } else {
+        PathAndQuery::try_from(format!("{}{}", backend.base_path, outgoing.path))?
+    };
+    let uri = Uri::builder().scheme(Scheme::HTTP).authority(backend.authority.clone()).path_and_query(path).build()?;
+    let mut request =
+        Request::builder().method(outgoing.method.clone()).uri(uri).body(Full::new(outgoing.body.clone()))?;
+    *request.headers_mut() = outgoing.headers.clone();
+    Ok(request)
+}
+
+/// Whether a used connection broke before it gave back a byte.
+fn broke_while_idle(error: &ClientError) -> bool {
+    let Some(connected) = error.connect_info() else { return false };
+    let mut extensions = http::Extensions::new();
+    connected.get_extras(&mut extensions);
+    extensions.get::<Traffic>().is_some_and(Traffic::is_reused_and_silent)
+}
+
+/// What has gone over a connection.
+#[derive(Clone, Debug, Default)]
+struct Traffic(Arc<TrafficCounts>);
+
+#[derive(Debug, Default)]
+struct TrafficCounts {
+    /// Bytes read over the connection's life.
+    read: AtomicU64,
+    /// `read` as it was at the last write, which is the last request's: a backend that answers while
+    /// the request is still being written is taken for silent if its connection then breaks.
+    read_before_write: AtomicU64,
+}
+
+impl Traffic {
+    fn is_reused_and_silent(&self) -> bool {
+        let read = self.0.read.load(Ordering::Acquire);
+        read > 0 && read == self.0.read_before_write.load(Ordering::Acquire)
+    }
+}
+
+/// A connection from a [`Dial`] that counts what goes over it.
+struct Counted {
+    stream: Box<dyn Stream>,
+    traffic: Traffic,
+}
+
+impl Counted {
+    fn wrote(&self) {
+        let counts = &self.traffic.0;
+        counts.read_before_write.store(counts.read.load(Ordering::Acquire), Ordering::Release);
+    }
+}
+
+impl Connection for Counted {
+    fn connected(&self) -> Connected {
+        Connected::new().extra(self.traffic.clone())
+    }
+}
+
+impl AsyncRead for Counted {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let before = buf.filled().len();
+        ready!(Pin::new(&mut self.stream).poll_read(cx, buf))?;
+        self.traffic.0.read.fetch_add((buf.filled().len() - before) as u64, Ordering::AcqRel);
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl AsyncWrite for Counted {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        self.wrote();
+        Pin::new(&mut self.stream).poll_write(cx, buf)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        self.wrote();
+        Pin::new(&mut self.stream).poll_write_vectored(cx, bufs)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+}
+
+/// Makes connections for the pool.
+#[derive(Clone)]
+struct Connector {
+    dial: Arc<dyn Dial>,
+    timeout: Span,
+}
+
+/// A connection took too long to make.
+#[derive(Debug, thiserror::Error)]
+#[error("no connection within {0}")]
+struct TimedOut(Span);
+
+impl tower_service::Service<Uri> for Connector {
+    type Response = TokioIo<Counted>;
+    type Error = Box<dyn std::error::Error + Send + Sync>;
+    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Self::Error>> + Send>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, uri: Uri) -> Self::Future {
+        let timeout = self.timeout;
+        let dialing = uri.authority().map(|authority| self.dial.dial(authority));
+        Box::pin(async move {
+            let dialing =
+                dialing.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "no host to connect to"))?;
+            match tokio::time::timeout(timeout.to_std(), dialing).await {
+                Ok(stream) => Ok(TokioIo::new(Counted { stream: stream?, traffic: Traffic::default() })),
+                Err(_) => Err(TimedOut(timeout).into()),
+            }
+        })
+    }
+}
+
+/// Runs the pool's connections as tasks that shutdown knows.
+#[derive(Clone, Debug)]
+struct Tracked(TaskTracker);
+
+impl<F> Executor<F> for Tracked
+where
+    F: Future + Send + 'static,
+    F::Output: Send + 'static,
+{
+    fn execute(&self, future: F) {
+        self.0.spawn(future);
+    }
+}
