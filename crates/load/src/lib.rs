@@ -1,1 +1,37 @@
-//! placeholder
+//! The load generator: offers a frozen plan to a server and accounts for every arrival of it.
+//!
+//! [`run`] takes a [`LoadConfig`] and a [`elasticserve_core::work::Plan`] and writes a run folder with
+//! the plan, the manifest and a ledger of exactly one row for each planned arrival, also for those that
+//! were never sent. Arrivals happen when the plan says so, whatever the server does.
+//!
+//! | module | what it does |
+//! |---|---|
+//! | `pacer` | the open model: sends each arrival at its planned time, never waits for an answer |
+//! | `prompt`, `request` | prompts and requests, made shortly before they are due |
+//! | `dial` | connections, their pool, and the times at which the socket moved bytes |
+//! | `exchange` | one request and its answer, with every time and every way to fail |
+//! | `answer`, `judge` | what an answer holds, and the terminal state that follows |
+//! | `record` | the run folder; rows are on disk as soon as they are known |
+//! | `probe`, `health` | what the server says of itself, and what the run cost the client |
+
+mod answer;
+mod clock;
+mod config;
+mod dial;
+mod exchange;
+mod health;
+mod judge;
+mod pacer;
+mod probe;
+mod progress;
+mod prompt;
+mod record;
+mod request;
+mod run;
+mod stop;
+
+pub use config::{BaseUrl, Endpoint, LoadConfig, Secret, UrlError};
+pub use progress::{Phase, Progress};
+pub use record::FolderError;
+pub use run::{LoadError, run};
+pub use stop::Stop;

@@ -1,0 +1,229 @@
+//! What a run is told.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::str::FromStr;
+
+use elasticserve_core::ledger::{Timeouts, Tolerances};
+use elasticserve_core::time::Span;
+use http::{HeaderName, HeaderValue, Uri};
+use serde_json::{Map, Value};
+
+/// Everything about a run except its plan.
+#[derive(Clone)]
+pub struct LoadConfig {
+    /// The run's name, such as `direct`.
+    pub name: String,
+    /// The server.
+    pub url: BaseUrl,
+    /// What kind of request it gets.
+    pub endpoint: Endpoint,
+    /// The model asked for; empty: the first that the server lists.
+    pub model: String,
+    /// Whether answers are streamed. TPOT cannot be measured on those that are not.
+    pub streaming: bool,
+    /// Sent as a bearer token, written nowhere.
+    pub api_key: Option<Secret>,
+    /// Further request headers, which take the place of the generator's own of the same name.
+    pub headers: Vec<(HeaderName, HeaderValue)>,
+    /// Further fields of the request body, which take the place of the generator's own.
+    pub extra_body: Map<String, Value>,
+    /// Forces every answer to its planned length with `ignore_eos` and `min_tokens`; a shorter one,
+    /// by the server's own count, is then a [`LengthShortfall`](elasticserve_core::outcome::Terminal::LengthShortfall).
+    pub ignore_eos: bool,
+    /// Sends each request's SLO in `x-elasticserve-slo-*` headers.
+    pub slo_headers: bool,
+    /// What makes this run's prompts differ from every other run's, so that the prefix cache starts
+    /// cold; without it the prompts are the same in every run of the plan.
+    pub salt: Option<String>,
+    /// Requests sent at once and awaited before the run, with prompts of their own, in no figure.
+    pub warmups: u32,
+    /// When to give up.
+    pub timeouts: Timeouts,
+    /// What the generator may at most be late.
+    pub tolerances: Tolerances,
+    /// How many times faster than real time the plan runs, for the manifest only.
+    pub time_scale: f64,
+    /// Free notes for the manifest.
+    pub metadata: BTreeMap<String, String>,
+    /// How long to wait for the server to answer; without it the run starts at once.
+    pub ready_timeout: Option<Span>,
+}
+
+impl LoadConfig {
+    /// A streaming run of completions against `url`, with every other choice at its default.
+    #[must_use]
+    pub fn new(name: &str, url: BaseUrl, model: &str) -> Self {
+        Self {
+            name: name.to_owned(),
+            url,
+            endpoint: Endpoint::Completions,
+            model: model.to_owned(),
+            streaming: true,
+            api_key: None,
+            headers: Vec::new(),
+            extra_body: Map::new(),
+            ignore_eos: true,
+            slo_headers: false,
+            salt: None,
+            warmups: 0,
+            timeouts: Timeouts::default(),
+            tolerances: Tolerances::default(),
+            time_scale: 1.0,
+            metadata: BTreeMap::new(),
+            ready_timeout: None,
+        }
+    }
+}
+
+/// The kind of request.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum Endpoint {
+    /// `/v1/completions` with token ids, whose number is exact.
+    Completions,
+    /// `/v1/chat/completions` with text of about the planned number of tokens.
+    Chat,
+}
+
+impl Endpoint {
+    /// The path below the base URL.
+    #[must_use]
+    pub const fn path(self) -> &'static str {
+        match self {
+            Self::Completions => "/v1/completions",
+            Self::Chat => "/v1/chat/completions",
+        }
+    }
+}
+
+/// Text that is neither shown nor compared.
+#[derive(Clone)]
+pub struct Secret(String);
+
+impl Secret {
+    /// Keeps `text` out of sight.
+    #[must_use]
+    pub const fn new(text: String) -> Self {
+        Self(text)
+    }
+
+    pub(crate) fn expose(&self) -> &str {
+        &self.0
+    }
+}
+
+/// The base of a server's URLs: `http://host:port`, perhaps with a path. It never holds credentials.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BaseUrl {
+    host: String,
+    port: u16,
+    /// Empty, or starts with a slash and does not end with one.
+    path: String,
+}
+
+/// Why a text is not a base URL.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum UrlError {
+    /// Not a URL with a host.
+    #[error("'{0}' is not a URL: write http://host:port, such as http://127.0.0.1:8000")]
+    NotAUrl(String),
+    /// Encrypted.
+    #[error("'{0}': https is not supported yet; use http, or a local proxy that speaks TLS")]
+    Https(String),
+    /// Another scheme.
+    #[error("'{0}': only http:// is supported")]
+    Scheme(String),
+    /// A user name or a query, which a base URL does not have. The URL is not repeated.
+    #[error("the URL must not hold a user name, password or query: give keys in OPENAI_API_KEY or --header")]
+    Extra,
+}
+
+impl BaseUrl {
+    /// What names the host in a look-up, without the brackets of IPv6.
+    pub(crate) fn host(&self) -> &str {
+        self.host.trim_start_matches('[').trim_end_matches(']')
+    }
+
+    pub(crate) const fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// The `host` header.
+    pub(crate) fn authority(&self) -> String {
+        format!("{}:{}", self.host, self.port)
+    }
+
+    /// The path of a request to `path`, which starts with a slash.
+    pub(crate) fn join(&self, path: &str) -> String {
+        format!("{}{path}", self.path)
+    }
+}
+
+impl FromStr for BaseUrl {
+    type Err = UrlError;
+
+    /// Reads `http://host[:port][/base]`. A base that ends in `/v1`, as `OPENAI_BASE_URL` usually
+    /// does, stands for the server in front of it.
+    fn from_str(text: &str) -> Result<Self, UrlError> {
+        let bad = || UrlError::NotAUrl(text.to_owned());
+        if text.contains('@') || text.contains('?') {
+            return Err(UrlError::Extra);
+        }
+        let uri: Uri = text.trim().parse().map_err(|_| bad())?;
+        match uri.scheme_str() {
+            Some("http") => {}
+            Some("https") => return Err(UrlError::Https(text.to_owned())),
+            Some(_) => return Err(UrlError::Scheme(text.to_owned())),
+            None => return Err(bad()),
+        }
+        let host = uri.host().filter(|h| !h.is_empty()).ok_or_else(bad)?.to_owned();
+        let port = match uri.port() {
+            Some(port) => Some(port.as_u16()).filter(|p| *p != 0).ok_or_else(bad)?,
+            None => 80,
+        };
+        let path = uri.path().trim_end_matches('/');
+        let path = path.strip_suffix("/v1").unwrap_or(path).trim_end_matches('/').to_owned();
+        Ok(Self { host, port, path })
+    }
+}
+
+impl fmt::Display for BaseUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "http://{}:{}{}", self.host, self.port, self.path)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn url(text: &str) -> BaseUrl {
+        text.parse().unwrap()
+    }
+
+    #[test]
+    fn a_base_url_with_v1_does_not_double_it() {
+        assert_eq!(url("http://h:8000/v1/").join(Endpoint::Chat.path()), "/v1/chat/completions");
+        assert_eq!(url("http://h:8000/api/v1").join("/version"), "/api/version");
+        assert_eq!(url("http://h").to_string(), "http://h:80");
+        assert_eq!(url("http://h:8000").authority(), "h:8000");
+    }
+
+    #[test]
+    fn an_ipv6_host_keeps_its_brackets_in_the_header_only() {
+        let six = url("http://[::1]:8000");
+        assert_eq!((six.host(), six.authority().as_str()), ("::1", "[::1]:8000"));
+    }
+
+    #[test]
+    fn what_is_not_plain_http_is_refused_with_the_reason() {
+        let refuse = |text: &str| text.parse::<BaseUrl>().unwrap_err();
+        assert!(matches!(refuse("https://h"), UrlError::Https(_)));
+        assert!(matches!(refuse("ftp://h"), UrlError::Scheme(_)));
+        assert!(matches!(refuse("localhost:8000"), UrlError::NotAUrl(_) | UrlError::Scheme(_)));
+        assert!(matches!(refuse("/v1"), UrlError::NotAUrl(_)));
+        assert!(matches!(refuse("http://h:0"), UrlError::NotAUrl(_)));
+        let secret = refuse("http://user:hunter2@h").to_string();
+        assert!(!secret.contains("hunter2"), "{secret}");
+    }
+}
