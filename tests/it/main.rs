@@ -2,3 +2,4 @@
 
 mod mock;
 mod sched;
+mod world;

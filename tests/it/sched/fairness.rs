@@ -1,0 +1,216 @@
+//! Fair queueing: how far the service of two tenants may drift apart.
+//!
+//! Let `W` be the seat time that a tenant was given in an interval in which both tenants always had a
+//! request that might start, `w` the weights and `c` the greatest cost of a request of theirs.
+//!
+//! - Counted at the grant, with any number of seats: `|W_i / w_i − W_j / w_j| ≤ c_i / w_i + c_j / w_j`
+//!   (Goyal, Vin and Cheng 1996, theorem 1).
+//! - Counted at the end, with `D` seats: `D + 1` times that (Jin, Chase and Kaur 2004, theorem 1).
+//!
+//! Both hold in *every* interval exactly if the difference, followed over time while both wait, never
+//! spreads wider than the bound. All sums are whole numbers: the inequality times `w_i · w_j`.
+
+use std::num::NonZeroU32;
+
+use elasticserve_core::ids::{RequestId, TenantId};
+use elasticserve_core::outcome::How;
+use elasticserve_core::rng::{Random, Stream};
+use elasticserve_core::sched::{Action, Offer, Order, Scheduler, Settings, TenantPolicy, Ticket};
+use elasticserve_core::time::{Span, Tick};
+
+/// Grants in one trial.
+const GRANTS: usize = 120;
+
+#[test]
+fn backlogged_tenants_stay_within_the_bound_of_fair_queueing_in_every_interval() {
+    let mut widest: f64 = 0.0;
+    for seed in 0..5_000 {
+        let spread = Trial::new(seed, Order::Wfq).run();
+        assert!(spread.granted <= 1.0, "seed {seed}: {} of the bound between grants", spread.granted);
+        assert!(spread.ended <= 1.0, "seed {seed}: {} of the bound between ends", spread.ended);
+        widest = widest.max(spread.granted);
+    }
+    // The bound is tight: a looser one would let defects pass.
+    assert!(widest > 0.9, "{widest}");
+}
+
+#[test]
+fn first_come_first_served_breaks_the_bound_of_fair_queueing() {
+    let over = (0..200).filter(|&seed| Trial::new(seed, Order::Fcfs).run().granted > 1.0).count();
+    assert!(over > 100, "{over} of 200");
+}
+
+/// Tenants that mostly have work waiting, on a server of a few seats.
+struct Trial {
+    random: Random,
+    now: Tick,
+    scheduler: Scheduler,
+    seats: u32,
+    flows: Vec<Flow>,
+    pairs: Vec<Pair>,
+    running: Vec<(Tick, Ticket, u64)>,
+}
+
+struct Flow {
+    weight: i128,
+    max_permits: Option<usize>,
+    max_cost: u64,
+    waiting: Vec<(RequestId, u64)>,
+    running: usize,
+    given: i128,
+    ended: i128,
+    greatest: i128,
+}
+
+struct Pair {
+    flows: (usize, usize),
+    granted: Spread,
+    ended: Spread,
+}
+
+/// The least and the greatest difference since both tenants began to wait.
+#[derive(Default)]
+struct Spread {
+    low: i128,
+    high: i128,
+}
+
+/// The widest spreads of a trial as parts of their bounds.
+#[derive(Default)]
+struct Widest {
+    granted: f64,
+    ended: f64,
+}
+
+impl Flow {
+    fn may_start(&self) -> bool {
+        !self.waiting.is_empty() && self.max_permits.is_none_or(|max| self.running < max)
+    }
+}
+
+impl Spread {
+    fn follow(&mut self, difference: i128, both_wait: bool) -> i128 {
+        if both_wait {
+            self.low = self.low.min(difference);
+            self.high = self.high.max(difference);
+        } else {
+            (self.low, self.high) = (difference, difference);
+        }
+        self.high - self.low
+    }
+}
+
+impl Trial {
+    fn new(seed: u64, order: Order) -> Self {
+        let mut random = Random::new(seed, Stream::Test);
+        let seats = if seed.is_multiple_of(2) { 1 } else { random.between(2, 8) as u32 };
+        let flow = |_| Flow {
+            weight: i128::from(random.between(1, 64)),
+            // Half of the trials have caps.
+            max_permits: (seed % 4 > 1).then(|| random.between(1, u64::from(seats)) as usize),
+            max_cost: 1 << random.between(0, 16),
+            waiting: Vec::new(),
+            running: 0,
+            given: 0,
+            ended: 0,
+            greatest: 0,
+        };
+        let flows: Vec<Flow> = (0..2 + seed % 3).map(flow).collect();
+        let tenants = flows.iter().map(|f| TenantPolicy {
+            weight: NonZeroU32::new(f.weight as u32).unwrap(),
+            max_permits: f.max_permits.map(|max| max as u32),
+        });
+        let settings = Settings { order, tenants: tenants.collect(), ..Settings::fcfs(vec![seats]) };
+        let pair =
+            |i| (0..i).map(move |j| Pair { flows: (i, j), granted: Spread::default(), ended: Spread::default() });
+        let pairs = (0..flows.len()).flat_map(pair).collect();
+        let scheduler = Scheduler::new(&settings);
+        Self { random, now: Tick::ZERO, scheduler, seats, flows, pairs, running: Vec::new() }
+    }
+
+    fn run(mut self) -> Widest {
+        let mut widest = Widest::default();
+        let mut grants = 0;
+        while grants < GRANTS {
+            self.change_demand(&mut widest);
+            grants += self.grant(&mut widest);
+            self.end_one(&mut widest);
+            grants += self.grant(&mut widest);
+        }
+        widest
+    }
+
+    /// Tenants come, stay and sometimes leave at once.
+    fn change_demand(&mut self, widest: &mut Widest) {
+        for flow in 0..self.flows.len() {
+            let wanted = if self.flows[flow].waiting.is_empty() { self.random.between(0, 6) } else { 1 };
+            for _ in 0..wanted {
+                let cost = self.random.between(1, self.flows[flow].max_cost);
+                let tenant = TenantId(flow as u16);
+                let offer = Offer { tenant, bytes: 0, cost: Span::from_nanos(cost), budget: None };
+                if let Ok(id) = self.scheduler.offer(self.now, offer) {
+                    self.flows[flow].waiting.push((id, cost));
+                }
+                self.grant(widest);
+            }
+            let leave = if self.random.between(0, 99) == 0 { usize::MAX } else { self.random.between(0, 1) as usize };
+            for _ in 0..leave.min(self.flows[flow].waiting.len()) {
+                let place = self.random.between(0, self.flows[flow].waiting.len() as u64 - 1) as usize;
+                let (id, _) = self.flows[flow].waiting.remove(place);
+                assert!(self.scheduler.cancel(self.now, id));
+                self.follow(None, widest);
+            }
+        }
+    }
+
+    fn grant(&mut self, widest: &mut Widest) -> usize {
+        let mut grants = 0;
+        while let Some(action) = self.scheduler.poll(self.now) {
+            let Action::Grant(ticket) = action else { panic!("{action:?} without a budget") };
+            let index = ticket.tenant().index();
+            let could: Vec<bool> = self.flows.iter().map(Flow::may_start).collect();
+            let flow = &mut self.flows[index];
+            let place = flow.waiting.iter().position(|(id, _)| *id == ticket.id()).unwrap();
+            let (_, cost) = flow.waiting.remove(place);
+            flow.running += 1;
+            flow.given += i128::from(cost);
+            flow.greatest = flow.greatest.max(i128::from(cost));
+            self.running.push((self.now + Span::from_nanos(cost), ticket, cost));
+            self.follow(Some(&could), widest);
+            self.follow(None, widest);
+            grants += 1;
+        }
+        self.scheduler.audit().unwrap();
+        grants
+    }
+
+    /// The request that is done first gives its seat back, its cost being its time.
+    fn end_one(&mut self, widest: &mut Widest) {
+        let first = (0..self.running.len()).min_by_key(|&i| (self.running[i].0, self.running[i].1.id()));
+        let Some(first) = first else { return };
+        let (at, ticket, cost) = self.running.swap_remove(first);
+        self.now = at;
+        let flow = &mut self.flows[ticket.tenant().index()];
+        flow.running -= 1;
+        flow.ended += i128::from(cost);
+        self.scheduler.release(at, ticket, How::Finished);
+        self.follow(None, widest);
+    }
+
+    /// Brings all pairs up to date; `could` says who might have started just before a grant, which is
+    /// part of the interval that it ends.
+    fn follow(&mut self, could: Option<&[bool]>, widest: &mut Widest) {
+        let may = |i: usize| could.map_or_else(|| self.flows[i].may_start(), |could| could[i]);
+        for pair in &mut self.pairs {
+            let (i, j) = pair.flows;
+            let (a, b) = (&self.flows[i], &self.flows[j]);
+            let both = may(i) && may(j);
+            // Tags are rounded down, by less than one part of all in a trial.
+            let bound = (a.greatest * b.weight + b.greatest * a.weight + 1) as f64;
+            let granted = pair.granted.follow(a.given * b.weight - b.given * a.weight, both);
+            let ended = pair.ended.follow(a.ended * b.weight - b.ended * a.weight, both);
+            widest.granted = widest.granted.max(granted as f64 / bound);
+            widest.ended = widest.ended.max(ended as f64 / (bound * f64::from(self.seats + 1)));
+        }
+    }
+}

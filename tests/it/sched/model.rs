@@ -1,0 +1,354 @@
+//! A second opinion on the scheduler: simple books, kept apart from it, that say after every call what
+//! must be true.
+
+use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use elasticserve_core::ids::{BackendId, RequestId, TenantId};
+use elasticserve_core::outcome::{How, RejectReason};
+use elasticserve_core::rng::Random;
+use elasticserve_core::sched::{Action, Offer, Order, Rejection, Scheduler, Settings, Ticket, Totals};
+use elasticserve_core::time::{Span, Tick};
+
+/// An input to the scheduler. Picks are taken modulo what there is, so any sequence is valid.
+#[derive(Clone, Debug)]
+pub(super) enum Op {
+    Offer(Offer),
+    CancelWaiting(u64),
+    CancelAny(u64),
+    Release(u64, How),
+    Forward(Span),
+    Back(Span),
+    SetBackend(u16, u32, bool),
+    Drain,
+}
+
+/// Books on a scheduler. Every method makes a call, polls until nothing is left and checks everything.
+pub(super) struct Books<'a> {
+    settings: &'a Settings,
+    scheduler: Scheduler,
+    now: Tick,
+    backends: Vec<(u32, bool, u32)>,
+    held_by: Vec<u32>,
+    waiting: BTreeMap<RequestId, Waiter>,
+    tickets: Vec<Ticket>,
+    endings: BTreeMap<RequestId, Ending>,
+    draining: bool,
+    offers: u64,
+}
+
+struct Waiter {
+    lane: usize,
+    bytes: u64,
+    arrived: Tick,
+    expires: Option<Tick>,
+}
+
+/// The one way in which a request ended.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub(super) enum Ending {
+    Rejected(RejectReason),
+    Expired(RejectReason),
+    Cancelled,
+    Released(How),
+}
+
+macro_rules! ensure {
+    ($ok:expr, $($say:tt)+) => { if !$ok { return Err(format!($($say)+)); } };
+}
+
+/// Runs a sequence to its end and gives its sums. A sequence that fails is cut down to the inputs that
+/// it takes.
+pub(super) fn check(seed: u64, settings: &Settings, ops: &[Op]) -> Totals {
+    let mut error = match attempt(settings, ops) {
+        Ok(totals) => return totals,
+        Err(error) => error,
+    };
+    let mut ops = ops.to_vec();
+    for index in (0..ops.len()).rev() {
+        let removed = ops.remove(index);
+        match attempt(settings, &ops) {
+            Err(still) => error = still,
+            Ok(_) => ops.insert(index, removed),
+        }
+    }
+    panic!("seed {seed}: {error}\n{settings:?}\n{ops:#?}");
+}
+
+fn attempt(settings: &Settings, ops: &[Op]) -> Result<Totals, String> {
+    let run = || {
+        let mut books = Books::new(settings);
+        for op in ops {
+            books.apply(op)?;
+        }
+        books.close()
+    };
+    catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|_| Err("the scheduler panicked".into()))
+}
+
+impl<'a> Books<'a> {
+    pub(super) fn new(settings: &'a Settings) -> Self {
+        Self {
+            settings,
+            scheduler: Scheduler::new(settings),
+            now: Tick::ZERO,
+            backends: settings.backends.iter().map(|&permits| (permits, true, 0)).collect(),
+            held_by: vec![0; settings.tenants.len()],
+            waiting: BTreeMap::new(),
+            tickets: Vec::new(),
+            endings: BTreeMap::new(),
+            draining: false,
+            offers: 0,
+        }
+    }
+
+    pub(super) fn ending(&self, id: RequestId) -> Option<Ending> {
+        self.endings.get(&id).copied()
+    }
+
+    /// Lets time pass without a poll.
+    pub(super) fn forward(&mut self, span: Span) {
+        self.now = self.now + span;
+    }
+
+    pub(super) fn apply(&mut self, op: &Op) -> Result<(), String> {
+        match *op {
+            Op::Offer(offer) => {
+                self.offer(offer)?;
+            }
+            Op::CancelWaiting(pick) => {
+                let place = pick.checked_rem(self.waiting.len() as u64).unwrap_or(0);
+                let id = self.waiting.keys().nth(place as usize).copied();
+                self.cancel(id.unwrap_or(RequestId(pick)))?;
+            }
+            Op::CancelAny(pick) => self.cancel(RequestId(pick % (self.offers + 1)))?,
+            Op::Release(pick, how) => self.release(pick, how)?,
+            Op::Forward(span) => self.forward(span),
+            Op::Back(span) => self.now = self.now.before(span),
+            Op::SetBackend(index, permits, up) => {
+                let id = BackendId(index % self.backends.len() as u16);
+                let books = &mut self.backends[id.index()];
+                (books.0, books.1) = (permits, up);
+                self.scheduler.set_backend(self.now, id, permits, up);
+            }
+            Op::Drain => {
+                self.draining = true;
+                self.scheduler.drain(self.now);
+            }
+        }
+        self.settle()
+    }
+
+    pub(super) fn offer(&mut self, offer: Offer) -> Result<RequestId, String> {
+        let expected = self.refusal(&offer);
+        let answer = self.scheduler.offer(self.now, offer);
+        let id = RequestId(self.offers);
+        self.offers += 1;
+        match answer {
+            Ok(given) => {
+                ensure!(given == id && expected.is_none(), "{given:?} accepted where {expected:?} for {id:?} was due");
+                let budget = match (self.settings.budget, offer.budget) {
+                    (Some(a), Some(b)) => Some(a.min(b)),
+                    (a, b) => a.or(b),
+                };
+                let (lane, expires) = (self.lane(offer.tenant), budget.map(|b| self.now + b));
+                self.waiting.insert(id, Waiter { lane, bytes: offer.bytes, arrived: self.now, expires });
+            }
+            Err(rejection) => {
+                let due = expected == Some(rejection.reason) && rejection.id == id;
+                ensure!(due, "{rejection:?} where {expected:?} for {id:?} was due");
+                self.end(id, Ending::Rejected(rejection.reason))?;
+            }
+        }
+        Ok(id)
+    }
+
+    pub(super) fn cancel(&mut self, id: RequestId) -> Result<(), String> {
+        let waits = self.waiting.remove(&id).is_some();
+        let found = self.scheduler.cancel(self.now, id);
+        ensure!(found == waits, "cancel of {id:?} says {found}, it waits: {waits}");
+        if found { self.end(id, Ending::Cancelled) } else { Ok(()) }
+    }
+
+    pub(super) fn release(&mut self, pick: u64, how: How) -> Result<(), String> {
+        if self.tickets.is_empty() {
+            return Ok(());
+        }
+        let ticket = self.tickets.swap_remove((pick % self.tickets.len() as u64) as usize);
+        self.backends[ticket.backend().index()].2 -= 1;
+        let lane = self.lane(ticket.tenant());
+        self.held_by[lane] -= 1;
+        self.end(ticket.id(), Ending::Released(how))?;
+        self.scheduler.release(self.now, ticket, how);
+        Ok(())
+    }
+
+    /// Polls until nothing is left to do and compares the books.
+    pub(super) fn settle(&mut self) -> Result<(), String> {
+        while let Some(action) = self.scheduler.poll(self.now) {
+            match action {
+                Action::Grant(ticket) => self.granted(ticket)?,
+                Action::Expire(rejection) => self.expired(&rejection)?,
+            }
+        }
+        self.scheduler.audit().map_err(|e| e.to_string())?;
+        for (index, books) in (0u16..).zip(&self.backends) {
+            let permits = self.scheduler.permits(BackendId(index));
+            ensure!(permits == (books.2, books.0), "backend {index} has {permits:?}, not {books:?}");
+        }
+        let bytes: u64 = self.waiting.values().map(|w| w.bytes).sum();
+        let queue = (self.scheduler.queued(), self.scheduler.queued_bytes());
+        ensure!(queue == (self.waiting.len(), bytes), "{queue:?} queued, not {:?}", (self.waiting.len(), bytes));
+        ensure!(queue.0 <= self.settings.depth && bytes <= self.settings.max_bytes, "{queue:?} is over the bound");
+        let (timer, due) = (self.scheduler.next_timer(), self.waiting.values().filter_map(|w| w.expires).min());
+        ensure!(timer == due, "the timer is {timer:?}, the first expiry {due:?}");
+        ensure!(due.is_none_or(|at| at > self.now), "{due:?} is over at {:?}", self.now);
+        ensure!(!(self.any_free() && self.any_eligible()), "a permit is free while an eligible request waits");
+        Ok(())
+    }
+
+    /// Gives all tickets back; after that nothing may be left and all sums must agree.
+    pub(super) fn close(mut self) -> Result<Totals, String> {
+        while !self.tickets.is_empty() {
+            self.release(0, How::Finished)?;
+            self.settle()?;
+        }
+        ensure!(self.waiting.is_empty(), "{} wait forever", self.waiting.len());
+        ensure!(self.scheduler.in_use() == 0, "{} permits are in use at rest", self.scheduler.in_use());
+        ensure!(self.endings.len() as u64 == self.offers, "{} of {} ended", self.endings.len(), self.offers);
+        let mut sums = Totals { offers: self.offers, ..Totals::default() };
+        for ending in self.endings.values() {
+            match *ending {
+                Ending::Rejected(reason) => *sums.rejected.entry(reason).or_default() += 1,
+                Ending::Expired(reason) => *sums.expired.entry(reason).or_default() += 1,
+                Ending::Cancelled => sums.cancelled += 1,
+                Ending::Released(how) => *sums.released.entry(how).or_default() += 1,
+            }
+        }
+        sums.granted = sums.released.values().sum();
+        ensure!(*self.scheduler.totals() == sums, "{:?}, not {sums:?}", self.scheduler.totals());
+        Ok(sums)
+    }
+
+    fn granted(&mut self, ticket: Ticket) -> Result<(), String> {
+        let id = ticket.id();
+        let Some(waiter) = self.waiting.remove(&id) else { return Err(format!("{id:?} granted, it does not wait")) };
+        let lane = waiter.lane;
+        ensure!(!self.draining, "{id:?} granted while draining");
+        ensure!(self.under_cap(lane), "{id:?} granted over the cap of tenant {lane}");
+        ensure!(waiter.expires.is_none_or(|at| at >= self.now), "{id:?} granted after its budget");
+        ensure!(ticket.waited() == self.now.since(waiter.arrived), "{id:?} waited {}", ticket.waited());
+        let fcfs = self.settings.order == Order::Fcfs;
+        let passed = self.waiting.range(..id).find(|(_, w)| w.lane == lane || fcfs && self.under_cap(w.lane));
+        ensure!(passed.is_none(), "{id:?} passed {:?}", passed.map(|(id, _)| id));
+        let (permits, up, in_use) = self.backends[ticket.backend().index()];
+        ensure!(up && in_use < permits, "{id:?} granted on a backend with {in_use} of {permits} in use, up: {up}");
+        let shares = self.backends.iter().filter(|b| b.1 && b.2 < b.0);
+        let less = shares.clone().any(|b| u64::from(b.2) * u64::from(permits) < u64::from(in_use) * u64::from(b.0));
+        ensure!(!less, "{id:?} granted on a backend that is not the least loaded");
+        self.backends[ticket.backend().index()].2 += 1;
+        self.held_by[lane] += 1;
+        self.tickets.push(ticket);
+        Ok(())
+    }
+
+    fn expired(&mut self, rejection: &Rejection) -> Result<(), String> {
+        let id = rejection.id;
+        ensure!(self.waiting.contains_key(&id), "{id:?} expired, it does not wait");
+        let (reason, over) = (self.refuse_all(), self.waiting[&id].expires);
+        if rejection.reason == RejectReason::QueueExpired {
+            ensure!(reason.is_none() && over.is_some_and(|at| at <= self.now), "{id:?} expired before {over:?}");
+            let could_go = over == Some(self.now) && self.any_free() && self.any_eligible();
+            ensure!(!could_go, "{id:?} expired at the tick at which a permit was free");
+        } else {
+            ensure!(reason == Some(rejection.reason), "{rejection:?} where {reason:?} was due");
+        }
+        self.waiting.remove(&id);
+        self.end(id, Ending::Expired(rejection.reason))
+    }
+
+    fn end(&mut self, id: RequestId, ending: Ending) -> Result<(), String> {
+        match self.endings.insert(id, ending) {
+            Some(before) => Err(format!("{id:?} ended twice: {before:?}, {ending:?}")),
+            None => Ok(()),
+        }
+    }
+
+    fn refuse_all(&self) -> Option<RejectReason> {
+        let usable = self.backends.iter().any(|b| b.1 && b.0 > 0);
+        if self.draining { Some(RejectReason::Draining) } else { (!usable).then_some(RejectReason::NoBackend) }
+    }
+
+    fn refusal(&self, offer: &Offer) -> Option<RejectReason> {
+        let bytes = self.waiting.values().map(|w| u128::from(w.bytes)).sum::<u128>() + u128::from(offer.bytes);
+        let lane = self.lane(offer.tenant);
+        let room = self.waiting.len() < self.settings.depth && bytes <= u128::from(self.settings.max_bytes);
+        let starts = self.any_free() && self.under_cap(lane) && bytes <= u128::from(u64::MAX);
+        let queues = room && self.settings.tenants[lane].max_permits != Some(0);
+        self.refuse_all().or((!starts && !queues).then_some(RejectReason::QueueFull))
+    }
+
+    fn lane(&self, tenant: TenantId) -> usize {
+        tenant.index().min(self.held_by.len() - 1)
+    }
+
+    fn under_cap(&self, lane: usize) -> bool {
+        self.settings.tenants[lane].max_permits.is_none_or(|max| self.held_by[lane] < max)
+    }
+
+    fn any_free(&self) -> bool {
+        self.backends.iter().any(|b| b.1 && b.2 < b.0)
+    }
+
+    fn any_eligible(&self) -> bool {
+        self.waiting.values().any(|w| self.under_cap(w.lane))
+    }
+}
+
+/// Random settings: few permits, small bounds and short budgets, so that every limit is met often.
+pub(super) fn random_settings(random: &mut Random) -> Settings {
+    let order = super::order(random);
+    let backends = (0..random.between(1, 3)).map(|_| random.between(0, 3) as u32).collect();
+    let tenants = (0..random.between(1, 3)).map(|_| super::tenant(random)).collect();
+    let max_bytes = [0, 200, 1_000, u64::MAX][random.between(0, 3) as usize];
+    Settings { backends, tenants, order, depth: random.between(0, 12) as usize, max_bytes, budget: budget(random) }
+}
+
+/// A random input; most are offers and releases.
+pub(super) fn random_op(random: &mut Random) -> Op {
+    let how = How::ALL[random.between(0, 3) as usize];
+    match random.between(0, 999) {
+        0..450 => Op::Offer(random_offer(random)),
+        450..540 => Op::CancelWaiting(random.next_u64()),
+        540..580 => Op::CancelAny(random.next_u64()),
+        580..800 => Op::Release(random.next_u64(), how),
+        800..930 => Op::Forward(Span::from_nanos(random.between(0, 12))),
+        930..935 => Op::Forward(Span::from_nanos(random.next_u64() >> random.between(0, 40))),
+        935..945 => Op::Back(Span::from_nanos(random.between(0, 30))),
+        945..998 => {
+            let permits = random.between(0, 4) as u32;
+            Op::SetBackend(random.between(0, 2) as u16, permits, random.between(0, 3) > 0)
+        }
+        _ => Op::Drain,
+    }
+}
+
+fn random_offer(random: &mut Random) -> Offer {
+    let rare = random.between(0, 99) == 0;
+    Offer {
+        // One place more than there can be tenants.
+        tenant: TenantId(random.between(0, 3) as u16),
+        bytes: if rare { u64::MAX } else { random.between(0, 150) },
+        cost: Span::from_nanos(random.next_u64() >> random.between(0, 63)),
+        budget: budget(random),
+    }
+}
+
+fn budget(random: &mut Random) -> Option<Span> {
+    match random.between(0, 9) {
+        0..4 => None,
+        4 => Some(Span::ZERO),
+        5 => Some(Span::MAX),
+        _ => Some(Span::from_nanos(random.between(1, 40))),
+    }
+}
