@@ -1,1 +1,42 @@
-//! placeholder
+//! Figures, text and a page from a run folder; everything is recomputed from the ledger.
+//!
+//! ```text
+//! manifest.json + ledger.ndjson ─ read_run ─> Run ─ Summary::of ─> Summary ─┬─> text, verdict_sentence
+//!                                              └───────────── html ─────────┴─> report.html, summary.json
+//! ```
+//!
+//! Rules that hold in every figure:
+//!
+//! - Latencies are those of completed answers; every planned arrival stays in the denominator of every share.
+//! - A quantile p is given where n · (1 − p) ≥ 1, see [`Distribution`]; n stands beside it.
+//! - What was not measured is absent, never 0.
+//! - A run that is not whole has counts only.
+
+mod chart;
+mod class;
+mod fairness;
+#[cfg(test)]
+mod fixture;
+mod fmt;
+mod html;
+mod quantile;
+mod read;
+mod reconcile;
+mod summary;
+mod table;
+mod text;
+mod verdict;
+mod write;
+
+pub use class::{Class, was_admitted};
+pub use fairness::jain;
+pub use html::html;
+pub use quantile::{Distribution, quantile};
+pub use read::{FORMAT, MAX_LINE, MAX_MANIFEST, ReadError, Run, is_run_folder, read_run, runs_in};
+pub use summary::{
+    CachedTokens, Ending, Figures, Latencies, Limits, LowestTenant, MAX_DETAIL, MAX_ENDINGS, OutputTokens, Summary,
+    TenantSummary,
+};
+pub use text::text;
+pub use verdict::{finding, verdict_sentence};
+pub use write::{HTML_FILE, MAX_RUNS, SUMMARY_FILE, WriteError, write_comparison, write_file, write_run};

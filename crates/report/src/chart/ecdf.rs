@@ -1,0 +1,172 @@
+//! The distribution of the time to first token over all planned arrivals.
+
+use std::collections::BTreeMap;
+
+use elasticserve_core::ledger::Row;
+use elasticserve_core::outcome::Terminal;
+use maud::html;
+
+use super::axis::{Plot, horizontal, vertical};
+use super::scale::Scale;
+use super::{Drawn, Key, Picture, at, run_class};
+use crate::fmt;
+
+const PLOT: Plot = Plot { left: 62.0, right: 540.0, top: 34.0, bottom: 322.0 };
+const HEIGHT: f64 = 372.0;
+/// The most limits that are drawn.
+const MAX_LIMITS: usize = 4;
+/// The least distance between two labels.
+const LABEL_HEIGHT: f64 = 19.0;
+
+/// The share of all planned arrivals whose answer had begun after so much time. A run's line ends at the share
+/// that was answered at all: what lacks to 100 % was rejected, failed or never sent.
+pub(crate) fn ecdf(runs: &[Drawn]) -> Picture {
+    let lines: Vec<Line> = runs.iter().map(Line::of).collect();
+    let limits = limits(runs);
+    let longest = lines.iter().filter_map(|l| l.seconds.last().copied()).chain(limits.keys().map(|ns| seconds(*ns)));
+    let x = Scale::new(longest.fold(0.0, f64::max), PLOT.left, PLOT.right, 6, true);
+    let y = Scale::new(100.0, PLOT.bottom, PLOT.top, 5, true);
+    let body = html! {
+        (vertical(PLOT, &y, "share of all planned arrivals", "%"))
+        (horizontal(PLOT, &x, &format!("time to first token, from the planned arrival, s{}", scaled(runs))))
+        @for (ns, name) in &limits {
+            @let place = x.place(seconds(*ns));
+            path class="slo" d=(format!("M{} {}V{}", at(place), at(PLOT.bottom), at(PLOT.top - 6.0))) {}
+            text class="tick" x=(at(place + 5.0)) y=(at(PLOT.top - 1.0)) { "limit " (fmt::duration(seconds(*ns) * 1e3)) (name) }
+        }
+        @for (i, line) in lines.iter().enumerate() {
+            path class=(run_class(i)) d=(line.path(&x, &y)) {}
+        }
+        @for (i, (line, place)) in lines.iter().zip(label_places(&lines, &y)).enumerate() {
+            text class=(format!("end t{}", i % super::RUN_STYLES + 1)) x=(at(PLOT.right + 6.0)) y=(at(place + 4.5)) {
+                (fmt::trimmed(line.share(line.seconds.len()), 1)) "% " (fmt::one_line(&runs[i].label, 9))
+            }
+        }
+    };
+    let told: Vec<String> = runs.iter().zip(&lines).map(|(d, l)| l.words(d, &limits)).collect();
+    let keys = (0..).zip(runs).map(|(i, d)| Key::Run(i, d.label.clone()));
+    let slo = (!limits.is_empty()).then_some(Key::Line("slo", "TTFT limit of the SLO"));
+    Picture {
+        title: "How long until the first token, counted from the plan".into(),
+        desc: told.join(" "),
+        note: "Higher and further left is better. The figure at a line's end is the share that was answered in full; \
+               what lacks to 100% was rejected, failed or never sent, and has no latency."
+            .into(),
+        legend: keys.chain(slo).collect(),
+        height: HEIGHT,
+        body,
+    }
+}
+
+/// A run's line.
+struct Line {
+    /// The times to first token of completed answers, ascending.
+    seconds: Vec<f64>,
+    planned: u32,
+}
+
+impl Line {
+    fn of(drawn: &Drawn) -> Self {
+        let outcomes = drawn.run.outcomes();
+        let completed = outcomes.into_iter().filter(|r| r.state == Terminal::Completed);
+        let mut seconds: Vec<f64> = completed.filter_map(Row::ttft).map(|t| t.as_secs_f64()).collect();
+        seconds.sort_by(f64::total_cmp);
+        Self { seconds, planned: drawn.summary.figures.planned }
+    }
+
+    /// So many arrivals as a percentage of the plan.
+    fn share(&self, n: usize) -> f64 {
+        100.0 * n as f64 / f64::from(self.planned.max(1))
+    }
+
+    fn within(&self, limit: f64) -> f64 {
+        self.share(self.seconds.iter().filter(|s| **s <= limit).count())
+    }
+
+    /// Steps, none narrower than a tenth of a unit, so that a long run is no longer to draw.
+    fn path(&self, x: &Scale, y: &Scale) -> String {
+        let mut path = format!("M{} {}", at(x.place(0.0)), at(y.place(0.0)));
+        let mut steps: BTreeMap<u64, usize> = BTreeMap::new();
+        for (i, s) in self.seconds.iter().enumerate() {
+            steps.insert((x.place(*s) * 10.0).round() as u64, i + 1);
+        }
+        for (tenths, n) in steps {
+            path += &format!("H{}V{}", at(tenths as f64 / 10.0), at(y.place(self.share(n))));
+        }
+        path + &format!("H{}", at(x.place(x.most())))
+    }
+
+    fn words(&self, drawn: &Drawn, limits: &BTreeMap<u64, String>) -> String {
+        let mut parts: Vec<String> = limits
+            .iter()
+            .map(|(ns, _)| {
+                let limit = seconds(*ns);
+                format!("{:.1}% had their first token within {}", self.within(limit), fmt::duration(limit * 1e3))
+            })
+            .collect();
+        parts.push(format!("{:.1}% were answered in full", self.share(self.seconds.len())));
+        let median = drawn.summary.figures.latencies.ttft.p50;
+        parts.extend(median.map(|m| format!("the median of the answered is {}", fmt::duration(m))));
+        format!("{}: of {} planned arrivals {}.", drawn.label, fmt::count(u64::from(self.planned)), parts.join(", "))
+    }
+}
+
+/// The distinct TTFT limits in ns, with the tenants' names where there is more than one limit.
+fn limits(runs: &[Drawn]) -> BTreeMap<u64, String> {
+    let mut found: BTreeMap<u64, Vec<&str>> = BTreeMap::new();
+    for tenant in runs.iter().flat_map(|d| &d.run.manifest.plan.tenants) {
+        if let Some(limit) = tenant.slo.ttft {
+            let names = found.entry(limit.as_nanos()).or_default();
+            if !names.contains(&tenant.name.as_str()) {
+                names.push(&tenant.name);
+            }
+        }
+    }
+    let alone = found.len() == 1;
+    let named = |names: &[&str]| format!(" ({})", fmt::one_line(&names.join(", "), 16));
+    let all = found.into_iter().map(|(ns, names)| (ns, if alone { String::new() } else { named(&names) }));
+    all.take(MAX_LIMITS).collect()
+}
+
+/// Where the labels at the ends go: beside their line, pushed down where two would overlap.
+fn label_places(lines: &[Line], y: &Scale) -> Vec<f64> {
+    let mut order: Vec<(usize, f64)> = lines.iter().map(|l| y.place(l.share(l.seconds.len()))).enumerate().collect();
+    order.sort_by(|a, b| a.1.total_cmp(&b.1));
+    let mut places = vec![0.0; lines.len()];
+    let mut free = f64::NEG_INFINITY;
+    for (i, wanted) in order {
+        places[i] = wanted.max(free);
+        free = places[i] + LABEL_HEIGHT;
+    }
+    places
+}
+
+fn seconds(ns: u64) -> f64 {
+    ns as f64 / 1e9
+}
+
+/// What to add to a unit of time if time was scaled.
+pub(super) fn scaled(runs: &[Drawn]) -> &'static str {
+    if runs.iter().any(|d| d.summary.time_scale != 1.0) { " of scaled time" } else { "" }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_ends_at_the_share_that_was_answered_and_labels_do_not_overlap() {
+        let line = |n: u32| Line { seconds: (0..n).map(f64::from).collect(), planned: 100 };
+        let (x, y) = (Scale::new(100.0, 0.0, 100.0, 5, true), Scale::new(100.0, 100.0, 0.0, 5, true));
+        assert!(line(64).path(&x, &y).ends_with("H63V36H100"), "{}", line(64).path(&x, &y));
+        assert_eq!(line(64).within(31.0), 32.0);
+        assert_eq!(label_places(&[line(50), line(64), line(50)], &y), [55.0, 36.0, 74.0]);
+    }
+
+    #[test]
+    fn a_long_run_is_no_longer_to_draw() {
+        let line = Line { seconds: (0..1_000_000u32).map(|i| f64::from(i) / 1e4).collect(), planned: 1_000_000 };
+        let (x, y) = (Scale::new(100.0, 62.0, 620.0, 5, true), Scale::new(100.0, 322.0, 34.0, 5, true));
+        assert!(line.path(&x, &y).len() < 100_000);
+    }
+}

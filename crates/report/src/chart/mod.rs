@@ -1,0 +1,116 @@
+//! Pictures as SVG for inlining into the page.
+//!
+//! Colours, dashes and type sizes come from the page's style sheet by class, so that one drawing serves
+//! light, dark, print and small screens. Shapes differ without colour too: classes by hatching, runs by
+//! dashes. Every picture has a title and a description of what it shows.
+
+mod axis;
+mod ecdf;
+mod outcomes;
+mod rates;
+mod scale;
+mod timeline;
+
+use maud::{Markup, html};
+
+pub(crate) use ecdf::ecdf;
+pub(crate) use outcomes::outcomes;
+pub(crate) use rates::rates;
+pub(crate) use timeline::timeline;
+
+use crate::class::Class;
+use crate::read::Run;
+use crate::summary::Summary;
+
+/// The width of every picture in its own units.
+const WIDTH: f64 = 640.0;
+/// Dash patterns and colours of runs; more runs than this repeat them.
+pub(crate) const RUN_STYLES: usize = 6;
+
+/// A run with its figures and the name that tells it apart.
+pub(crate) struct Drawn<'a> {
+    pub(crate) label: String,
+    pub(crate) run: &'a Run,
+    pub(crate) summary: &'a Summary,
+}
+
+/// A picture and what belongs to it.
+pub(crate) struct Picture {
+    pub(crate) title: String,
+    /// What it shows, in words and numbers: for those who do not see it.
+    pub(crate) desc: String,
+    /// What a reader needs to read it.
+    pub(crate) note: String,
+    pub(crate) legend: Vec<Key>,
+    height: f64,
+    body: Markup,
+}
+
+/// An entry of a legend.
+pub(crate) enum Key {
+    /// A class of arrivals.
+    Class(Class),
+    /// A run, by its place.
+    Run(usize, String),
+    /// A line of its own style: the style's name and what it means.
+    Line(&'static str, &'static str),
+}
+
+impl Picture {
+    /// The drawing; `id` must be unique on the page.
+    pub(crate) fn svg(&self, id: &str) -> Markup {
+        let title = format!("{id}-title");
+        let desc = format!("{id}-desc");
+        html! {
+            svg role="img" viewBox=(format!("0 0 {WIDTH} {}", self.height)) aria-labelledby=(format!("{title} {desc}")) {
+                title id=(title) { (self.title) }
+                desc id=(desc) { (self.desc) }
+                (self.body)
+            }
+        }
+    }
+}
+
+/// The small drawing beside an entry of a legend.
+pub(crate) fn swatch(key: &Key) -> Markup {
+    html! {
+        svg class="swatch" viewBox="0 0 28 14" aria-hidden="true" {
+            @match key {
+                Key::Class(class) => rect class=(format!("c-{}", class.name())) x="1" y="1" width="26" height="12" {},
+                Key::Run(place, _) => path class=(run_class(*place)) d="M0 7H28" {},
+                Key::Line(style, _) => path class=(style) d="M0 7H28" {},
+            }
+        }
+    }
+}
+
+/// The hatchings of the classes, once for the whole page.
+pub(crate) fn patterns() -> Markup {
+    let hatch = |class: Class, path: &'static str| {
+        html! {
+            pattern id=(format!("p-{}", class.name())) width="6" height="6" patternUnits="userSpaceOnUse" {
+                rect class=(format!("f-{}", class.name())) width="6" height="6" {}
+                path class="hatch" d=(path) {}
+            }
+        }
+    };
+    html! {
+        svg class="defs" aria-hidden="true" width="0" height="0" {
+            defs {
+                (hatch(Class::Late, "M-1 5L1 7M0 0L6 6M5 -1L7 1"))
+                (hatch(Class::Failed, "M0 0L6 6M6 0L0 6"))
+                (hatch(Class::Rejected, "M1.5 1.5h1.2v1.2h-1.2zM4.5 4.5h1.2v1.2h-1.2z"))
+                (hatch(Class::Unsent, ""))
+            }
+        }
+    }
+}
+
+fn run_class(place: usize) -> String {
+    format!("run run{}", place % RUN_STYLES + 1)
+}
+
+/// A coordinate with one decimal: a tenth of a unit is less than a pixel.
+fn at(value: f64) -> String {
+    crate::fmt::trimmed(value, 1)
+}

@@ -1,0 +1,124 @@
+use super::*;
+use crate::fixture;
+
+fn pair() -> String {
+    let [direct, gateway] = fixture::pair();
+    html("published overload", &[&direct, &gateway])
+}
+
+#[test]
+fn every_picture_has_a_title_and_a_description_of_its_own() {
+    let page = pair();
+    let ids: Vec<&str> = page.split("<svg role=\"img\"").skip(1).collect();
+    assert_eq!(ids.len(), 6, "outcomes, distribution, and for each run rates and timeline");
+    let mut seen = std::collections::BTreeSet::new();
+    for svg in ids {
+        let labelled = svg.split("aria-labelledby=\"").nth(1).unwrap().split('"').next().unwrap();
+        for id in labelled.split(' ') {
+            assert!(seen.insert(id.to_owned()), "{id} is there twice");
+            let text = svg.split(&format!("id=\"{id}\">")).nth(1).unwrap().split('<').next().unwrap();
+            assert!(text.len() > 20, "{id}: {text}");
+        }
+    }
+}
+
+#[test]
+fn pictures_and_tables_are_of_the_same_numbers() {
+    let page = pair();
+    for told in ["32 (16.0%) good, 168 (84.0%) late", "128 (64.0%) good, 72 (36.0%) rejected"] {
+        assert!(page.contains(told), "{told}");
+    }
+    assert!(page.contains(
+        "gateway: of 200 planned arrivals 64.0% had their first token within 1 s, 64.0% were answered in full"
+    ));
+    assert!(page.contains("16.00 arrivals per second were offered and 10.24 per second were good"));
+}
+
+#[test]
+fn the_page_needs_nothing_from_anywhere_and_runs_nothing() {
+    let page = pair();
+    assert!(page.contains("content=\"default-src 'none'; style-src 'unsafe-inline'\""));
+    for forbidden in [
+        "http:",
+        "https:",
+        "//",
+        "<script",
+        "<link",
+        "<img",
+        "<iframe",
+        "<object",
+        "@import",
+        "src=",
+        "href=",
+        "onload",
+        "javascript:",
+    ] {
+        let found = page.match_indices(forbidden).map(|(i, _)| &page[i.saturating_sub(40)..(i + 40).min(page.len())]);
+        assert_eq!(found.collect::<Vec<_>>(), Vec::<&str>::new(), "{forbidden}");
+    }
+    assert_eq!(page.matches("url(").count(), page.matches("url(#p-").count());
+}
+
+#[test]
+fn names_from_the_data_are_text_wherever_they_appear() {
+    let evil = "<script>alert(1)</script>\"'><svg onload=x>";
+    let mut run = fixture::mixed();
+    run.manifest.name = evil.into();
+    run.manifest.target.url = evil.into();
+    run.manifest.target.model = evil.into();
+    run.manifest.plan.model = evil.into();
+    run.manifest.metadata.insert(evil.into(), evil.into());
+    run.manifest.plan.tenants[0].name = evil.into();
+    run.manifest.plan.tenants[0].slo.ttft = Some(Span::from_millis(500));
+    for row in run.rows.iter_mut().filter(|r| r.tenant == "a") {
+        row.tenant = evil.into();
+    }
+    run.rows[3].reason = Some(evil.into());
+    run.rows[5].error = Some(evil.into());
+    let page = html(evil, &[&run, &run]);
+    assert!(!page.contains("<script"));
+    assert!(!page.contains("<svg onload"));
+    assert!(page.contains("&lt;script&gt;alert(1)&lt;/script&gt;"));
+    // Nor can it leave an attribute: the only attributes are those of the page's own elements.
+    assert!(!page.contains("\"'>"));
+}
+
+#[test]
+fn an_incomplete_run_is_told_by_its_counts_and_drawn_in_no_picture() {
+    let [direct, mut gateway] = fixture::pair();
+    gateway.rows.truncate(120);
+    gateway.torn = true;
+    let page = html("killed", &[&direct, &gateway]);
+    assert!(page.contains("incomplete: counts only"));
+    assert!(page.contains("gateway is incomplete: its ledger accounts for 120 of 200 arrivals"));
+    assert!(page.contains("last line was cut off"));
+    assert_eq!(page.matches("<svg role=\"img\"").count(), 4, "the pictures of the whole run");
+    let alone = html("killed", &[&gateway]);
+    assert_eq!(alone.matches("<svg role=\"img\"").count(), 0);
+}
+
+#[test]
+fn scaled_time_and_simulation_are_said_on_the_page() {
+    let mut runs = fixture::pair();
+    assert!(pair().contains("simulated: no server was measured") && !pair().contains("scaled time"));
+    for run in &mut runs {
+        run.manifest.time_scale = 4.0;
+    }
+    let page = html("quick", &[&runs[0], &runs[1]]);
+    assert!(page.contains("scaled time: 4x real time"));
+    assert_eq!(page.matches("s of scaled time").count(), 5, "on every axis of time");
+}
+
+#[test]
+fn a_run_of_nothing_and_runs_of_every_ending_make_a_page() {
+    let mut empty = fixture::mixed();
+    empty.rows.clear();
+    empty.manifest.plan.count = 0;
+    assert!(html("empty", &[&empty]).contains("mixed planned no arrivals"));
+    let mixed = fixture::mixed();
+    let page = html("mixed", &[&mixed]);
+    for class in crate::Class::ALL {
+        assert!(page.contains(&format!("class=\"c-{}\"", class.name())), "{class:?}");
+    }
+    assert!(html("none", &[]).contains("No runs."));
+}

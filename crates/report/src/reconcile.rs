@@ -1,0 +1,69 @@
+//! Whether the ledger accounts for the plan, and whether the run says anything about the server.
+
+use std::collections::BTreeSet;
+
+use elasticserve_core::ledger::Row;
+use elasticserve_core::outcome::Terminal;
+
+use crate::Run;
+use crate::quantile::Distribution;
+
+/// The most examples that a message names.
+const MAX_EXAMPLES: usize = 5;
+
+/// What does not add up: empty if planned = sent + unsent and each row says what its state needs.
+pub(crate) fn problems(run: &Run, outcomes: &[&Row]) -> Vec<String> {
+    let missing = missing(run, outcomes);
+    let attempts: BTreeSet<(u32, u32)> = run.rows.iter().map(|r| (r.index, r.attempt)).collect();
+    let every = run.rows.iter();
+    let of = |wrong: fn(&Row) -> bool| every.clone().filter(|r| wrong(r)).map(|r| r.index).collect();
+    let orphans = every.clone().filter(|r| r.attempt > 0 && !attempts.contains(&(r.index, r.attempt - 1)));
+    let checks: [(Vec<u32>, &str); 5] = [
+        (missing, "planned but not in the ledger"),
+        (of(|r| r.state.was_sent() && r.send_started.is_none()), "counted as sent but without a time of sending"),
+        (of(|r| !r.state.was_sent() && r.send_started.is_some()), "counted as unsent but with a time of sending"),
+        (
+            of(|r| r.state == Terminal::Completed && (r.first_content.is_none() || r.end.is_none())),
+            "completed but without a time of first content or of the end",
+        ),
+        (orphans.map(|r| r.index).collect(), "retried without the attempt before"),
+    ];
+    checks.iter().filter(|(found, _)| !found.is_empty()).map(|(found, what)| describe(found, what)).collect()
+}
+
+/// The planned arrivals that have no row.
+fn missing(run: &Run, outcomes: &[&Row]) -> Vec<u32> {
+    let present: BTreeSet<u32> = outcomes.iter().map(|r| r.index).collect();
+    (0..run.manifest.plan.count).filter(|i| !present.contains(i)).collect()
+}
+
+fn describe(found: &[u32], what: &str) -> String {
+    let named: Vec<String> = found.iter().take(MAX_EXAMPLES).map(u32::to_string).collect();
+    let more = if found.len() > MAX_EXAMPLES { ", …" } else { "" };
+    let noun = if found.len() == 1 { "arrival" } else { "arrivals" };
+    format!("{} {noun} {what}: {}{more}", found.len(), named.join(", "))
+}
+
+/// Why the run says nothing about the server: empty if it is valid.
+pub(crate) fn invalid(run: &Run, outcomes: &[&Row], complete: bool, send_lag: &Distribution) -> Vec<String> {
+    let mut reasons = Vec::new();
+    if !complete {
+        reasons.push("the run is incomplete".to_owned());
+    }
+    let tolerance = run.manifest.tolerances.send_lag_p99.as_millis_f64();
+    // A sample too small for its p99 is held to the tolerance by its largest value.
+    let (lag, which) = send_lag.p99.map_or((send_lag.max, "largest send lag"), |p| (Some(p), "p99 of the send lag"));
+    if let Some(lag) = lag.filter(|l| *l > tolerance) {
+        reasons.push(format!("the {which} is {lag:.1} ms, past the declared {tolerance} ms: the generator was late"));
+    }
+    let count = |state| outcomes.iter().filter(|r| r.state == state).count();
+    let capped = count(Terminal::UnsentClientCap);
+    if capped > 0 && run.manifest.plan.model == "open" {
+        reasons.push(format!("{capped} arrivals found every client slot in use, so the load was not open"));
+    }
+    let aborted = count(Terminal::UnsentAbort);
+    if aborted > 0 {
+        reasons.push(format!("the run was stopped before {aborted} arrivals were sent"));
+    }
+    reasons
+}

@@ -1,0 +1,197 @@
+//! What the figures mean, in one or two plain sentences.
+
+use crate::fmt;
+use crate::summary::Summary;
+use crate::table;
+
+/// The difference in attainment below which two runs count as alike: a pair shows no spread, and less than
+/// this follows from the chance of a few arrivals.
+const ALIKE: f64 = 0.02;
+
+/// What any number of runs mean; the first is the one that the others are compared to.
+#[must_use]
+pub fn finding(summaries: &[Summary]) -> String {
+    match summaries {
+        [] => "No runs.".to_owned(),
+        [one] => alone(one),
+        [direct, gateway] => verdict_sentence(direct, gateway),
+        many => several(many),
+    }
+}
+
+/// What a comparison of a run with the gateway to one without it means.
+///
+/// It also says so if the gateway does not help, if the two cannot be compared and if one of them is not valid.
+#[must_use]
+pub fn verdict_sentence(direct: &Summary, gateway: &Summary) -> String {
+    let pair = [direct.clone(), gateway.clone()];
+    let names = table::labels(&pair);
+    if let Some(reason) = not_comparable(&pair) {
+        return reason;
+    }
+    let (d, g) = (&direct.figures, &gateway.figures);
+    let good = |f: &crate::Figures| fmt::part(f.good, f.planned);
+    let (with, without) = (format!("{} with {}", good(g), names[1]), format!("{} with {}", good(d), names[0]));
+    let gain = g.attainment.unwrap_or(0.0) - d.attainment.unwrap_or(0.0);
+    let same = format!("of the same {} arrivals", fmt::count(u64::from(g.planned)));
+    let head = if gain.abs() < ALIKE {
+        format!("The two make no difference here: {same}, {without} got a good answer and {with}.")
+    } else if gain < 0.0 {
+        format!("{} does not help here: {same}, {with} got a good answer and {without}.", names[1])
+    } else {
+        let times = if d.good == 0 { String::new() } else { times(f64::from(g.good) / f64::from(d.good)) };
+        format!("{}{}, {with} got a good answer and {without}{times}.", same[..1].to_uppercase(), &same[1..])
+    };
+    format!("{head} {}; {}.{}", rest(&names[1], gateway), rest(&names[0], direct), caveats(&pair))
+}
+
+fn times(factor: f64) -> String {
+    format!(": {} times as many", fmt::trimmed(factor, 1))
+}
+
+fn alone(s: &Summary) -> String {
+    if let Some(reason) = incomplete(s) {
+        return reason;
+    }
+    let f = &s.figures;
+    let limits: Vec<String> = s.tenants.iter().map(|t| table::limits(&t.slo)).collect();
+    let limits = match limits.as_slice() {
+        [first, rest @ ..] if rest.iter().all(|l| l == first) && first != "none" => format!(", within {first}"),
+        _ => String::new(),
+    };
+    let name = table::labels(std::slice::from_ref(s)).concat();
+    format!(
+        "Of {} arrivals, {} got a good answer{limits}. {}.{}",
+        fmt::count(u64::from(f.planned)),
+        fmt::part(f.good, f.planned),
+        rest(&name, s),
+        caveats(std::slice::from_ref(s))
+    )
+}
+
+fn several(summaries: &[Summary]) -> String {
+    if let Some(reason) = not_comparable(summaries) {
+        return reason;
+    }
+    let names = table::labels(summaries);
+    let mut ranked: Vec<(&String, &Summary)> = names.iter().zip(summaries).collect();
+    ranked.sort_by_key(|(_, s)| std::cmp::Reverse(s.figures.good));
+    let planned = fmt::count(u64::from(summaries[0].figures.planned));
+    let listed: Vec<String> = ranked
+        .iter()
+        .map(|(name, s)| format!("{} with {name}", fmt::part(s.figures.good, s.figures.planned)))
+        .collect();
+    format!("Of the same {planned} arrivals, these got a good answer: {}.{}", listed.join(", "), caveats(summaries))
+}
+
+fn not_comparable(summaries: &[Summary]) -> Option<String> {
+    if let Some(reason) = summaries.iter().find_map(incomplete) {
+        return Some(format!("{reason} Without it there is nothing to compare."));
+    }
+    if summaries.iter().any(|s| s.plan_hash != summaries[0].plan_hash) {
+        return Some(
+            "These runs were offered different work (their plans differ): they cannot be compared.".to_owned(),
+        );
+    }
+    if summaries.iter().any(|s| s.time_scale != summaries[0].time_scale || s.simulated != summaries[0].simulated) {
+        return Some(
+            "These runs are of different kinds (time scale, or simulated against measured): they cannot be compared."
+                .to_owned(),
+        );
+    }
+    None
+}
+
+fn incomplete(s: &Summary) -> Option<String> {
+    let name = fmt::one_line(&s.name, 40);
+    if s.figures.planned == 0 {
+        return Some(format!("{name} planned no arrivals."));
+    }
+    let rows = fmt::count(u64::from(s.figures.planned - s.missing));
+    let planned = fmt::count(u64::from(s.figures.planned));
+    (!s.complete).then(|| format!("{name} is incomplete: its ledger accounts for {rows} of {planned} arrivals."))
+}
+
+/// What a run did with the arrivals that got no good answer.
+fn rest(name: &str, s: &Summary) -> String {
+    let f = &s.figures;
+    let or_none = |n: u32| if n == 0 { "none".to_owned() } else { fmt::count(u64::from(n)) };
+    let within =
+        f.rejection.p50.map_or_else(String::new, |p50| format!(" (half of them within {})", fmt::duration(p50)));
+    let within = if f.rejected == 0 { String::new() } else { within };
+    let late = if f.completed == 0 {
+        "gave no whole answer".to_owned()
+    } else {
+        format!("was late with {} of its {} answers", or_none(f.late), fmt::count(u64::from(f.completed)))
+    };
+    let failed = if f.failed == 0 { String::new() } else { format!(", {} failed", f.failed) };
+    let unsent = if f.unsent == 0 { String::new() } else { format!(", {} were never sent", f.unsent) };
+    format!("{name} turned away {}{within} and {late}{failed}{unsent}", or_none(f.rejected))
+}
+
+fn caveats(summaries: &[Summary]) -> String {
+    let mut out = String::new();
+    for (name, s) in table::labels(summaries).iter().zip(summaries) {
+        if let Some(reason) = s.problems.first().or(s.invalid_because.first()) {
+            out += &format!(" But {name} is not valid: {reason}.");
+        }
+    }
+    if let Some(s) = summaries.first().filter(|s| s.time_scale != 1.0) {
+        out += &format!(" All times ran at {} and are given as they ran.", table::scale(s));
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fixture;
+
+    fn pair() -> [Summary; 2] {
+        fixture::pair().map(|run| Summary::of(&run))
+    }
+
+    #[test]
+    fn the_gateways_gain_is_told_with_its_numbers() {
+        let [direct, gateway] = pair();
+        let said = verdict_sentence(&direct, &gateway);
+        assert!(said.starts_with("Of the same 200 arrivals, 128 (64.0%) with gateway got a good answer"), "{said}");
+        assert!(said.contains("32 (16.0%) with direct: 4 times as many"), "{said}");
+        assert!(said.contains("gateway turned away 72 (half of them within 750 ms)"), "{said}");
+        assert!(said.contains("was late with none of its 128 answers"), "{said}");
+        assert!(said.contains("late with 168 of its 200 answers"), "{said}");
+    }
+
+    #[test]
+    fn a_gateway_that_does_not_help_is_not_praised() {
+        let [direct, gateway] = pair();
+        let worse = verdict_sentence(
+            &Summary { name: "direct".into(), ..gateway.clone() },
+            &Summary { name: "gateway".into(), ..direct.clone() },
+        );
+        assert!(worse.starts_with("gateway does not help here"), "{worse}");
+        let alike = verdict_sentence(&direct, &Summary { name: "gateway".into(), ..direct.clone() });
+        assert!(alike.starts_with("The two make no difference here"), "{alike}");
+    }
+
+    #[test]
+    fn runs_that_cannot_be_compared_are_not() {
+        let [direct, mut gateway] = pair();
+        gateway.plan_hash = "other".into();
+        assert!(verdict_sentence(&direct, &gateway).contains("cannot be compared"));
+        let [direct, mut gateway] = fixture::pair();
+        gateway.rows.pop();
+        let said = verdict_sentence(&Summary::of(&direct), &Summary::of(&gateway));
+        assert!(said.contains("gateway is incomplete: its ledger accounts for 199 of 200 arrivals"), "{said}");
+    }
+
+    #[test]
+    fn an_invalid_run_is_named_in_the_verdict() {
+        let [direct, mut gateway] = fixture::pair();
+        for row in &mut gateway.rows {
+            row.send_started = Some(row.planned + elasticserve_core::time::Span::from_millis(50));
+        }
+        let said = verdict_sentence(&Summary::of(&direct), &Summary::of(&gateway));
+        assert!(said.contains("But gateway is not valid: the p99 of the send lag is 50.0 ms"), "{said}");
+    }
+}
