@@ -32,6 +32,7 @@ pub(crate) async fn watch(shared: Arc<Shared>, id: BackendId) {
         body: Bytes::new(),
     };
     let mut failures = 0;
+    let mut known = None;
     loop {
         let answer = shared.upstream.send(&shared.config.backends[id.index()], &probe);
         let healthy = match tokio::time::timeout(PATIENCE, answer).await {
@@ -39,8 +40,8 @@ pub(crate) async fn watch(shared: Arc<Shared>, id: BackendId) {
             Ok(Err(_)) | Err(_) => false,
         };
         failures = if healthy { 0 } else { failures + 1 };
-        let was_up = shared.up[id.index()].load(Ordering::Relaxed);
-        if healthy != was_up && (healthy || failures >= FAILURES) {
+        if known != Some(healthy) && (healthy || failures >= FAILURES) {
+            known = Some(healthy);
             set(&shared, id, healthy);
         }
         tokio::time::sleep(INTERVAL).await;

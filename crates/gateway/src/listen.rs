@@ -1,5 +1,6 @@
 //! The accept loop.
 
+use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -22,8 +23,8 @@ pub(crate) async fn accept(listener: TcpListener, shared: Arc<Shared>, connectio
     let slots = Arc::new(Semaphore::new(shared.config.max_connections as usize));
     let header_timeout = shared.config.timeouts.header.to_std();
     loop {
-        let stream = match listener.accept().await {
-            Ok((stream, _)) => stream,
+        let stream = match accept_one(&listener).await {
+            Ok(stream) => stream,
             Err(error) => {
                 tracing::warn!(%error, "cannot accept");
                 tokio::time::sleep(ACCEPT_PAUSE).await;
@@ -35,10 +36,6 @@ pub(crate) async fn accept(listener: TcpListener, shared: Arc<Shared>, connectio
             turn_away(stream);
             continue;
         };
-        if let Err(error) = stream.set_nodelay(true) {
-            tracing::debug!(%error, "connection lost before it was served");
-            continue;
-        }
         let serving = connection::serve(Arc::clone(&shared), stream, header_timeout, ending.clone());
         let metrics = Arc::clone(&shared.metrics);
         let tracker = connections.clone();
@@ -51,7 +48,28 @@ pub(crate) async fn accept(listener: TcpListener, shared: Arc<Shared>, connectio
     }
 }
 
+/// A client's connection with Nagle's algorithm off, so that each event leaves at once.
+async fn accept_one(listener: &TcpListener) -> io::Result<TcpStream> {
+    let (stream, _) = listener.accept().await?;
+    // This fails only for a connection that is lost already, which serving it will find out.
+    let _ = stream.set_nodelay(true);
+    Ok(stream)
+}
+
 fn turn_away(stream: TcpStream) {
     // A fresh socket's buffer has room for it; a client that cannot take it is closed all the same.
     let _ = stream.try_write(TOO_MANY);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn connections_from_clients_send_small_writes_at_once() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let client = TcpStream::connect(listener.local_addr().unwrap());
+        let (accepted, _client) = tokio::join!(accept_one(&listener), client);
+        assert!(accepted.unwrap().nodelay().unwrap());
+    }
 }

@@ -38,7 +38,16 @@ pub(crate) struct Relay {
     silence: Pin<Box<Sleep>>,
     last_data: Instant,
     /// An error that follows the event that announces it.
-    pending_error: Option<RelayError>,
+    failing: Failing,
+}
+
+/// The steps of a failure within a stream of events.
+enum Failing {
+    No,
+    /// The event is with hyper, but not yet on its way: an error now would throw it away.
+    Announced(RelayError),
+    /// hyper has had its turn to write the event.
+    Due(RelayError),
 }
 
 /// What ends together with the body.
@@ -74,7 +83,7 @@ impl Relay {
             (Some(_), false) => Reader::Document(Vec::new(), 0),
         };
         let silence = Box::pin(tokio::time::sleep(idle.to_std()));
-        let mut relay = Self { inner, work, reader, idle, silence, last_data: Instant::now(), pending_error: None };
+        let mut relay = Self { inner, work, reader, idle, silence, last_data: Instant::now(), failing: Failing::No };
         // hyper does not poll a body that is known to be empty.
         if relay.inner.is_end_stream() {
             relay.end(How::Finished);
@@ -122,7 +131,7 @@ impl Relay {
         let event = reply::stream_error(&error.to_string());
         // Half an event may be out already; a blank line ends it, so that ours is read as one.
         let event = if parser.is_between_events() { event } else { [b"\n\n", &event[..]].concat().into() };
-        self.pending_error = Some(error);
+        self.failing = Failing::Announced(error);
         Poll::Ready(Some(Ok(Frame::data(event))))
     }
 }
@@ -150,8 +159,14 @@ impl Body for Relay {
 
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, RelayError>>> {
         let this = &mut *self;
-        if let Some(error) = this.pending_error.take() {
-            return Poll::Ready(Some(Err(error)));
+        match std::mem::replace(&mut this.failing, Failing::No) {
+            Failing::No => {}
+            Failing::Announced(error) => {
+                this.failing = Failing::Due(error);
+                cx.waker().wake_by_ref();
+                return Poll::Pending;
+            }
+            Failing::Due(error) => return Poll::Ready(Some(Err(error))),
         }
         match Pin::new(&mut this.inner).poll_frame(cx) {
             Poll::Ready(Some(Ok(frame))) => {
@@ -185,7 +200,7 @@ impl Body for Relay {
     }
 
     fn is_end_stream(&self) -> bool {
-        self.pending_error.is_none() && self.inner.is_end_stream()
+        matches!(self.failing, Failing::No) && self.inner.is_end_stream()
     }
 
     fn size_hint(&self) -> SizeHint {

@@ -43,14 +43,16 @@ pub(crate) struct TcpDial;
 
 impl Dial for TcpDial {
     fn dial(&self, authority: &Authority) -> DialFuture {
-        let host = authority.host().trim_matches(['[', ']']).to_owned();
-        let port = authority.port_u16().unwrap_or(80);
-        Box::pin(async move {
-            let stream = TcpStream::connect((host.as_str(), port)).await?;
-            stream.set_nodelay(true)?;
-            Ok(Box::new(stream) as Box<dyn Stream>)
-        })
+        let authority = authority.clone();
+        Box::pin(async move { Ok(Box::new(connect(&authority).await?) as Box<dyn Stream>) })
     }
+}
+
+async fn connect(authority: &Authority) -> io::Result<TcpStream> {
+    let host = authority.host().trim_matches(['[', ']']);
+    let stream = TcpStream::connect((host, authority.port_u16().unwrap_or(80))).await?;
+    stream.set_nodelay(true)?;
+    Ok(stream)
 }
 
 /// Idle connections are dropped after this time: below the 5 s after which vLLM's server closes its
@@ -290,5 +292,17 @@ where
 {
     fn execute(&self, future: F) {
         self.0.spawn(future);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn connections_to_backends_send_small_writes_at_once() {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let authority = listener.local_addr().unwrap().to_string().parse().unwrap();
+        assert!(connect(&authority).await.unwrap().nodelay().unwrap());
     }
 }

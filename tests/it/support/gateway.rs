@@ -1,0 +1,70 @@
+//! A gateway in front of a scripted backend: over pipes on a paused clock, or over sockets.
+
+use std::net::SocketAddr;
+
+use elasticserve_gateway::config::{RawBackend, RawConfig};
+use elasticserve_gateway::{Gateway, Service};
+use tokio::task::JoinSet;
+
+use super::backend::Backend;
+use super::client::Client;
+
+/// Settings with ports that the system picks.
+pub(crate) fn settings(backend: &str, permits: u32) -> RawConfig {
+    RawConfig {
+        listen: Some("127.0.0.1:0".into()),
+        admin: Some("127.0.0.1:0".into()),
+        backends: Some(vec![RawBackend { url: format!("http://{backend}"), permits: Some(permits) }]),
+        ..RawConfig::default()
+    }
+}
+
+/// A gateway without sockets.
+pub(crate) struct Piped {
+    pub(crate) service: Service,
+    tasks: JoinSet<()>,
+}
+
+impl Piped {
+    /// A gateway and its backend; `change` edits the settings first.
+    pub(crate) fn start(permits: u32, change: impl FnOnce(&mut RawConfig)) -> (Self, Backend) {
+        let (backend, dial) = Backend::on_pipes();
+        let mut raw = settings("backend", permits);
+        change(&mut raw);
+        let service = Service::new(raw.check().unwrap(), dial);
+        let mut tasks = JoinSet::new();
+        let timer = service.clone();
+        tasks.spawn(async move { timer.run_timer().await });
+        (Self { service, tasks }, backend)
+    }
+
+    /// A new client connection.
+    pub(crate) async fn client(&mut self) -> Client {
+        let (ours, theirs) = tokio::io::duplex(64 << 10);
+        let service = self.service.clone();
+        self.tasks.spawn(async move { service.serve(theirs).await });
+        Client::over(ours).await
+    }
+
+    pub(crate) fn queued(&self) -> usize {
+        self.service.load().0
+    }
+
+    pub(crate) fn in_use(&self) -> u32 {
+        self.service.load().1.iter().map(|(in_use, _)| in_use).sum()
+    }
+}
+
+/// A gateway on sockets in front of a scripted backend on a socket.
+pub(crate) async fn on_sockets(permits: u32, change: impl FnOnce(&mut RawConfig)) -> (Gateway, Backend) {
+    let (backend, addr) = Backend::on_tcp().await;
+    let mut raw = settings(&addr.to_string(), permits);
+    change(&mut raw);
+    let gateway = Gateway::start(raw.check().unwrap()).await.unwrap();
+    (gateway, backend)
+}
+
+/// An address where nothing listens.
+pub(crate) async fn nowhere() -> SocketAddr {
+    tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap()
+}

@@ -1,0 +1,29 @@
+//! Peers for the gateway: a backend that does what the test says, and a client that sees bytes.
+
+pub(crate) mod backend;
+pub(crate) mod client;
+pub(crate) mod gateway;
+
+use std::future::Future;
+use std::time::Duration;
+
+/// Long enough for a busy machine; reached only by a test that fails.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Waits for something that must happen.
+pub(crate) async fn soon<T>(what: &str, future: impl Future<Output = T>) -> T {
+    match tokio::time::timeout(PATIENCE, future).await {
+        Ok(value) => value,
+        Err(_) => panic!("this did not happen within {PATIENCE:?}: {what}"),
+    }
+}
+
+/// Waits until a condition holds, giving way to other tasks in between.
+pub(crate) async fn until(what: &str, mut condition: impl FnMut() -> bool) {
+    soon(what, async {
+        while !condition() {
+            tokio::time::sleep(Duration::from_micros(200)).await;
+        }
+    })
+    .await;
+}
