@@ -1,11 +1,132 @@
 //! `elasticserve load`.
 
+mod args;
+mod plan;
+pub(crate) mod progress;
+
+use std::path::{Path, PathBuf};
+use std::pin::pin;
 use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::SystemTime;
 
-/// Arguments of `elasticserve load`.
-#[derive(clap::Args)]
-pub(crate) struct Args {}
+use anyhow::Context;
+use elasticserve_core::ledger::{Manifest, Timeouts, Tolerances};
+use elasticserve_core::rng::mix;
+use elasticserve_core::work::Plan;
+use elasticserve_load::{BaseUrl, LoadConfig, Progress, Secret, Stop};
 
-pub(crate) fn run(_args: Args) -> anyhow::Result<ExitCode> {
-    anyhow::bail!("not there yet")
+use super::{BadConfig, say, say_error, start_logging};
+pub(crate) use args::Args;
+
+/// As shells report a program that Ctrl-C ended.
+const INTERRUPTED: u8 = 130;
+
+pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
+    start_logging();
+    let plan = plan::from_args(&args)?;
+    if args.plan_only {
+        say(plan.to_ndjson().trim_end());
+        return Ok(ExitCode::SUCCESS);
+    }
+    let folder = args.result_dir.clone().unwrap_or_else(|| default_folder(&args.name));
+    let as_json = args.json;
+    let config = config(args, &plan)?;
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().context("tokio's runtime")?;
+    let manifest = runtime.block_on(offer(&config, &plan, &folder))?;
+    conclude(&manifest, &folder, as_json)
+}
+
+fn config(args: Args, plan: &Plan) -> anyhow::Result<LoadConfig> {
+    let streams = args.streams();
+    // The command line demands a URL unless it only asks for the plan.
+    let url: BaseUrl = args.url.ok_or_else(|| BadConfig("--url is missing".to_owned()))?;
+    if !streams && plan.header().tenants.iter().any(|t| t.slo.tpot.is_some()) {
+        let problem = "--no-streaming cannot be used with a tpot limit: when the tokens came is not known";
+        return Err(BadConfig(problem.to_owned()).into());
+    }
+    let mut config = LoadConfig::new(&args.name, url, args.model.as_deref().unwrap_or_default());
+    config.endpoint = args.endpoint.or(args.endpoint_type).unwrap_or(config.endpoint);
+    config.streaming = streams;
+    config.api_key = std::env::var("OPENAI_API_KEY").ok().filter(|key| !key.is_empty()).map(Secret::new);
+    config.headers = args.header;
+    config.extra_body = args.extra_body.unwrap_or_default();
+    config.ignore_eos = args.ignore_eos;
+    config.slo_headers = args.send_slo;
+    config.warmups = args.num_warmups;
+    config.timeouts = Timeouts {
+        connect: args.connect_timeout,
+        ttft: args.ttft_timeout,
+        idle: args.idle_timeout,
+        total: args.timeout,
+        drain: args.drain,
+    };
+    config.tolerances = Tolerances { send_lag_p99: args.max_send_lag };
+    config.metadata = args.metadata.into_iter().collect();
+    config.ready_timeout = args.ready_check_timeout_sec.filter(|t| t.as_nanos() > 0);
+    if !args.no_salt {
+        let salt = fresh_salt();
+        // With it the prompts of this run can be made again.
+        config.metadata.insert("salt".to_owned(), salt.clone());
+        config.salt = Some(salt);
+    }
+    Ok(config)
+}
+
+fn fresh_salt() -> String {
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    format!("{:016x}", mix(now.as_nanos() as u64, u64::from(std::process::id())))
+}
+
+fn default_folder(name: &str) -> PathBuf {
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    let name: String = name.chars().map(|c| if c.is_alphanumeric() || c == '-' { c } else { '_' }).collect();
+    Path::new("runs").join(format!("{name}-{}", now.as_secs()))
+}
+
+async fn offer(config: &LoadConfig, plan: &Plan, folder: &Path) -> anyhow::Result<Manifest> {
+    let progress = Arc::new(Progress::new());
+    let stop = Stop::new();
+    let run = elasticserve_load::run(config, plan, folder, Arc::clone(&progress), stop.clone());
+    let besides = async {
+        tokio::join!(progress::show(&progress, plan.header().window), press_at_interrupt(&stop));
+    };
+    let (mut run, mut besides) = (pin!(run), pin!(besides));
+    let ended = tokio::select! {
+        ended = &mut run => ended,
+        () = &mut besides => run.await,
+    };
+    Ok(ended?)
+}
+
+/// Presses the handle at each Ctrl-C, until the system tells of no more.
+async fn press_at_interrupt(stop: &Stop) {
+    let mut presses = 0;
+    while tokio::signal::ctrl_c().await.is_ok() {
+        stop.press();
+        presses += 1;
+        if presses == 1 {
+            say_error("no more requests are sent; waiting for what is open (Ctrl-C again cuts it)");
+        }
+    }
+}
+
+/// Recomputes the figures from the ledger, prints them, and says with the exit code what they are worth.
+fn conclude(manifest: &Manifest, folder: &Path, as_json: bool) -> anyhow::Result<ExitCode> {
+    let summary = elasticserve_report::write_run(folder).context("the report of the run")?;
+    if as_json {
+        say(&serde_json::to_string_pretty(&summary)?);
+    } else {
+        say(&elasticserve_report::text(std::slice::from_ref(&summary)));
+        say(&format!("ledger, manifest, summary and report: {}", folder.display()));
+    }
+    if manifest.end.is_some_and(|end| end.interrupted) {
+        return Ok(ExitCode::from(INTERRUPTED));
+    }
+    if !summary.valid || !summary.reconciled {
+        let why = summary.invalid_because.iter().chain(&summary.problems).cloned().collect::<Vec<_>>().join("; ");
+        say_error(&format!("error: the run is not valid: {why}"));
+        return Ok(ExitCode::FAILURE);
+    }
+    Ok(ExitCode::SUCCESS)
 }

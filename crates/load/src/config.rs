@@ -63,7 +63,7 @@ impl LoadConfig {
             api_key: None,
             headers: Vec::new(),
             extra_body: Map::new(),
-            ignore_eos: true,
+            ignore_eos: false,
             slo_headers: false,
             salt: None,
             warmups: 0,

@@ -30,6 +30,9 @@ mod request;
 mod run;
 mod stop;
 
+// A configuration names request headers with these types.
+pub use http::{HeaderName, HeaderValue, header};
+
 pub use config::{BaseUrl, Endpoint, LoadConfig, Secret, UrlError};
 pub use progress::{Phase, Progress};
 pub use record::FolderError;

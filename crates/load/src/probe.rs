@@ -26,6 +26,8 @@ pub(crate) struct Probe<'a> {
     pub(crate) dialer: &'a Dialer,
     pub(crate) url: &'a BaseUrl,
     pub(crate) headers: HeaderMap,
+    /// How long a connection may take.
+    pub(crate) connect: Duration,
 }
 
 impl Probe<'_> {
@@ -81,7 +83,8 @@ impl Probe<'_> {
         let mut request: Request<RequestBody> = Request::new(Full::default());
         *request.uri_mut() = self.url.join(path).parse().map_err(|_| format!("the path {path} is not valid"))?;
         request.headers_mut().clone_from(&self.headers);
-        let mut connection = self.dialer.dial().await.map_err(|e| e.to_string())?;
+        let dialled = timeout(self.connect, self.dialer.dial()).await;
+        let mut connection = dialled.map_err(|_| "no connection".to_owned())?.map_err(|e| e.to_string())?;
         let response = connection.send(request).await.map_err(|e| e.to_string())?;
         let (head, mut incoming) = response.into_parts();
         let mut body = Vec::new();

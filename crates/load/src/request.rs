@@ -239,7 +239,7 @@ mod tests {
     }
 
     fn config() -> LoadConfig {
-        LoadConfig::new("t", "http://h:1".parse().unwrap(), "m")
+        LoadConfig { ignore_eos: true, ..LoadConfig::new("t", "http://h:1".parse().unwrap(), "m") }
     }
 
     fn prepared(config: &LoadConfig, plan: &Plan) -> Prepared {

@@ -149,7 +149,8 @@ impl Preparation<'_> {
         let config = self.config;
         let dialer = Dialer::new(addresses.to_vec(), Clock::starting_in(Duration::ZERO));
         let headers = identity_headers(config).map_err(|e| LoadError::Request(e.to_string()))?;
-        let probe = Probe { dialer: &dialer, url: &config.url, headers };
+        let connect = config.timeouts.connect.to_std();
+        let probe = Probe { dialer: &dialer, url: &config.url, headers, connect };
         let url = config.url.to_string();
         if let Some(waited) = config.ready_timeout {
             let ready = probe.wait_ready(waited.to_std()).await;

@@ -1,0 +1,338 @@
+//! The command line of `elasticserve load`: names as `vllm bench serve` and AIPerf have them.
+
+use std::path::PathBuf;
+
+use elasticserve_core::slo::Slo;
+use elasticserve_core::time::Span;
+use elasticserve_load::{BaseUrl, Endpoint, HeaderName, HeaderValue, header};
+use serde_json::{Map, Value};
+
+const USAGE: &str = "elasticserve load --url <URL> --request-rate <RATE> --num-prompts <COUNT> [OPTIONS]";
+
+const AFTER_HELP: &str = "\
+The load is open: requests are sent when the plan says so, whatever the server does, and
+latencies count from the planned time. The plan depends on the seed and the workload alone.
+Each planned arrival ends as one row of the ledger, also when it was refused, cut off or
+never sent.
+
+Example:
+  elasticserve load --url http://127.0.0.1:8000 --request-rate 16 --num-prompts 200 \\
+    --random-input-len 256 --random-output-len 64 --ignore-eos \\
+    --goodput ttft:1000 tpot:100 e2el:15000 --seed 7 --result-dir runs/first
+
+Times are plain numbers of seconds, or have a unit: 90, 1.5, 750ms, 2m.
+OPENAI_API_KEY is sent as a bearer token and written nowhere. OPENAI_BASE_URL stands in for
+--url; a /v1 at its end is left out.
+
+Ctrl-C sends nothing more and waits for what is open; a second one cuts it. The ledger holds
+a row for every planned arrival in both cases.
+
+Exit codes:
+  0    done, and the run is valid
+  1    the run is not valid (the generator was late, or rows are missing), or something failed
+  2    the command line is wrong; the message names the flag
+  64   the configuration is wrong; nothing was started
+  130  interrupted; what was measured so far is written";
+
+/// Arguments of `elasticserve load`.
+#[derive(clap::Args)]
+#[command(override_usage = USAGE, after_help = AFTER_HELP)]
+pub(crate) struct Args {
+    /// The server, such as http://127.0.0.1:8000.
+    #[arg(long, visible_alias = "base-url", env = "OPENAI_BASE_URL", value_name = "URL", help_heading = TARGET)]
+    #[arg(required_unless_present = "plan_only")]
+    pub(super) url: Option<BaseUrl>,
+    /// The model to ask for [default: the first that the server lists].
+    #[arg(long, short, value_name = "NAME", help_heading = TARGET)]
+    pub(super) model: Option<String>,
+    /// The path to send to: /v1/completions (token ids, exact lengths) or /v1/chat/completions (text).
+    #[arg(long, value_name = "PATH", value_parser = parse_endpoint, help_heading = TARGET)]
+    pub(super) endpoint: Option<Endpoint>,
+    /// The same, by name: completions or chat.
+    #[arg(long, visible_alias = "backend", value_name = "KIND", value_parser = parse_endpoint_type)]
+    #[arg(conflicts_with = "endpoint", help_heading = TARGET)]
+    pub(super) endpoint_type: Option<Endpoint>,
+    /// Ask for streamed answers; this is the default.
+    #[arg(long, overrides_with = "no_streaming", help_heading = TARGET)]
+    pub(super) streaming: bool,
+    /// Ask for whole answers. TPOT cannot be measured then.
+    #[arg(long, help_heading = TARGET)]
+    pub(super) no_streaming: bool,
+    /// A request header; may be repeated.
+    #[arg(long, value_name = "KEY=VALUE", value_parser = parse_header, help_heading = TARGET)]
+    pub(super) header: Vec<(HeaderName, HeaderValue)>,
+    /// Further fields of every request's body.
+    #[arg(long, value_name = "JSON", value_parser = parse_object, help_heading = TARGET)]
+    pub(super) extra_body: Option<Map<String, Value>>,
+    /// Send each request's limits in x-elasticserve-slo-* headers.
+    #[arg(long, help_heading = TARGET)]
+    pub(super) send_slo: bool,
+    /// Wait so long for the server to answer; 0 does not wait.
+    #[arg(long, value_name = "SECONDS", value_parser = parse_seconds, help_heading = TARGET)]
+    pub(super) ready_check_timeout_sec: Option<Span>,
+
+    /// Requests per second.
+    #[arg(long, value_name = "RATE", value_parser = parse_rate, help_heading = WORK)]
+    #[arg(required_unless_present = "plan")]
+    pub(super) request_rate: Option<f64>,
+    /// Gaps between arrivals: exponential (poisson) or all equal (constant).
+    #[arg(long, value_enum, value_name = "PATTERN", default_value = "poisson", help_heading = WORK)]
+    pub(super) arrival_pattern: Pattern,
+    /// How many requests.
+    #[arg(long, visible_alias = "request-count", value_name = "COUNT", help_heading = WORK)]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..), required_unless_present_any = ["duration", "plan"])]
+    pub(super) num_prompts: Option<u32>,
+    /// For how long requests arrive, in place of --num-prompts.
+    #[arg(long, visible_alias = "benchmark-duration", value_name = "SECONDS", value_parser = parse_seconds)]
+    #[arg(conflicts_with = "num_prompts", help_heading = WORK)]
+    pub(super) duration: Option<Span>,
+    /// Prompt tokens.
+    #[arg(long, visible_aliases = ["isl", "input-len"], value_name = "TOKENS", default_value_t = 1024)]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..), help_heading = WORK)]
+    pub(super) random_input_len: u32,
+    /// Answer tokens.
+    #[arg(long, visible_aliases = ["osl", "output-len"], value_name = "TOKENS", default_value_t = 128)]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..), help_heading = WORK)]
+    pub(super) random_output_len: u32,
+    /// Lengths are uniform within this ratio of the ones above; 0 keeps them fixed.
+    #[arg(long, value_name = "RATIO", default_value_t = 0.0, value_parser = parse_ratio, help_heading = WORK)]
+    pub(super) random_range_ratio: f64,
+    /// Force every answer to its full length (ignore_eos and min_tokens).
+    #[arg(long, help_heading = WORK)]
+    pub(super) ignore_eos: bool,
+    /// The seed of arrivals, lengths and prompts.
+    #[arg(long, value_name = "NUMBER", default_value_t = 0, help_heading = WORK)]
+    pub(super) seed: u64,
+    /// Use the same prompts in every run of the plan, so that a prefix cache may know them.
+    #[arg(long, help_heading = WORK)]
+    pub(super) no_salt: bool,
+    /// Requests to send at once and await before the run; they are in no figure.
+    #[arg(long, value_name = "COUNT", default_value_t = 0, help_heading = WORK)]
+    #[arg(value_parser = clap::value_parser!(u32).range(..=4096))]
+    pub(super) num_warmups: u32,
+    /// Take the plan from a file instead: plan.ndjson of an earlier run.
+    #[arg(long, value_name = "FILE", help_heading = WORK)]
+    #[arg(conflicts_with_all = ["request_rate", "num_prompts", "duration", "goodput"])]
+    pub(super) plan: Option<PathBuf>,
+    /// Print the plan and send nothing.
+    #[arg(long, help_heading = WORK)]
+    pub(super) plan_only: bool,
+
+    /// Limits in ms that make an answer good, from the planned time: ttft, tpot, e2el.
+    #[arg(long, value_name = "LIMIT:MS", num_args = 1.., value_parser = parse_limit, help_heading = LIMITS)]
+    pub(super) goodput: Vec<(Limit, Span)>,
+    /// Give up on a connection after so long.
+    #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = parse_seconds, help_heading = LIMITS)]
+    pub(super) connect_timeout: Span,
+    /// Give up on an answer that has no content so long after the send.
+    #[arg(long, value_name = "SECONDS", default_value = "300", value_parser = parse_seconds, help_heading = LIMITS)]
+    pub(super) ttft_timeout: Span,
+    /// Give up on an answer that falls silent for so long.
+    #[arg(long, value_name = "SECONDS", default_value = "120", value_parser = parse_seconds, help_heading = LIMITS)]
+    pub(super) idle_timeout: Span,
+    /// Give up on an answer that has not ended so long after the send.
+    #[arg(long, visible_alias = "request-timeout-seconds", value_name = "SECONDS", default_value = "600")]
+    #[arg(value_parser = parse_seconds, help_heading = LIMITS)]
+    pub(super) timeout: Span,
+    /// After the last arrival, wait so long for what is open.
+    #[arg(long, visible_alias = "benchmark-grace-period", value_name = "SECONDS", default_value = "120")]
+    #[arg(value_parser = parse_seconds, help_heading = LIMITS)]
+    pub(super) drain: Span,
+    /// The run is not valid if the p99 of the send lag is longer.
+    #[arg(long, value_name = "SECONDS", default_value = "10ms", value_parser = parse_seconds, help_heading = LIMITS)]
+    pub(super) max_send_lag: Span,
+
+    /// The folder for ledger, manifest and report [default: runs/NAME-TIME].
+    #[arg(long, visible_alias = "output-artifact-dir", value_name = "DIR", help_heading = OUTPUT)]
+    pub(super) result_dir: Option<PathBuf>,
+    /// The run's name in reports.
+    #[arg(long, value_name = "NAME", default_value = "load", help_heading = OUTPUT)]
+    pub(super) name: String,
+    /// A note for the manifest; may be repeated.
+    #[arg(long, value_name = "KEY=VALUE", num_args = 1.., value_parser = parse_pair, help_heading = OUTPUT)]
+    pub(super) metadata: Vec<(String, String)>,
+    /// Print the summary as JSON.
+    #[arg(long, help_heading = OUTPUT)]
+    pub(super) json: bool,
+}
+
+const TARGET: &str = "Target";
+const WORK: &str = "Work";
+const LIMITS: &str = "Limits";
+const OUTPUT: &str = "Output";
+
+/// The gaps between arrivals.
+#[derive(Copy, Clone, clap::ValueEnum)]
+pub(super) enum Pattern {
+    /// All equal.
+    Constant,
+    /// Exponential.
+    Poisson,
+}
+
+/// A limit of `--goodput`.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub(super) enum Limit {
+    Ttft,
+    Tpot,
+    E2e,
+}
+
+impl Args {
+    /// The limits of `--goodput`; a later one takes the place of an earlier one.
+    pub(super) fn slo(&self) -> Slo {
+        let mut slo = Slo::default();
+        for (limit, span) in &self.goodput {
+            let field = match limit {
+                Limit::Ttft => &mut slo.ttft,
+                Limit::Tpot => &mut slo.tpot,
+                Limit::E2e => &mut slo.e2e,
+            };
+            *field = Some(*span);
+        }
+        slo
+    }
+
+    /// Whether answers are streamed: yes, unless the last word was no.
+    pub(super) const fn streams(&self) -> bool {
+        self.streaming || !self.no_streaming
+    }
+}
+
+fn parse_endpoint(text: &str) -> Result<Endpoint, String> {
+    let path = text.trim_start_matches('/');
+    [Endpoint::Completions, Endpoint::Chat]
+        .into_iter()
+        .find(|e| e.path().trim_start_matches('/') == path)
+        .ok_or_else(|| "use /v1/completions or /v1/chat/completions".to_owned())
+}
+
+fn parse_endpoint_type(text: &str) -> Result<Endpoint, String> {
+    match text {
+        "completions" | "openai" | "vllm" => Ok(Endpoint::Completions),
+        "chat" | "openai-chat" => Ok(Endpoint::Chat),
+        _ => Err("use completions or chat".to_owned()),
+    }
+}
+
+fn parse_pair(text: &str) -> Result<(String, String), String> {
+    let (key, value) = text.split_once('=').ok_or("write KEY=VALUE")?;
+    if key.trim().is_empty() {
+        return Err("the key is empty".to_owned());
+    }
+    Ok((key.trim().to_owned(), value.trim().to_owned()))
+}
+
+fn parse_header(text: &str) -> Result<(HeaderName, HeaderValue), String> {
+    let (name, value) = parse_pair(text)?;
+    // A value may be a key, so it is not repeated.
+    let value = HeaderValue::from_str(&value).map_err(|_| "the value holds bytes that no header may".to_owned())?;
+    let name = name.parse().map_err(|_| format!("'{name}' is not a header's name"))?;
+    if matches!(name, header::CONTENT_LENGTH | header::TRANSFER_ENCODING | header::CONNECTION) {
+        return Err(format!("{name} belongs to the connection and cannot be set"));
+    }
+    Ok((name, value))
+}
+
+fn parse_object(text: &str) -> Result<Map<String, Value>, String> {
+    serde_json::from_str(text).map_err(|e| format!("write a JSON object, such as {{\"top_p\":0.9}}: {e}"))
+}
+
+/// A plain number is of seconds.
+fn parse_seconds(text: &str) -> Result<Span, String> {
+    match text.parse::<f64>() {
+        Ok(seconds) if seconds.is_finite() && seconds >= 0.0 => Ok(Span::from_secs_f64(seconds)),
+        Ok(_) => Err("a time is 0 s or more".to_owned()),
+        Err(_) => text.parse::<Span>().map_err(|e| e.to_string()),
+    }
+}
+
+fn parse_rate(text: &str) -> Result<f64, String> {
+    let rate: f64 = text.parse().map_err(|_| "write a number of requests per second".to_owned())?;
+    if rate.is_infinite() && rate > 0.0 {
+        return Err("an open load needs a finite rate; 'inf' would measure a queue of your own making".to_owned());
+    }
+    if rate > 0.0 { Ok(rate) } else { Err("the rate must be above 0".to_owned()) }
+}
+
+fn parse_ratio(text: &str) -> Result<f64, String> {
+    let ratio: f64 = text.parse().map_err(|_| "write a number from 0 up to below 1".to_owned())?;
+    if (0.0..1.0).contains(&ratio) { Ok(ratio) } else { Err("write a number from 0 up to below 1".to_owned()) }
+}
+
+fn parse_limit(text: &str) -> Result<(Limit, Span), String> {
+    const FORM: &str = "write ttft:MS, tpot:MS or e2el:MS, such as ttft:1000";
+    let (name, ms) = text.split_once(':').ok_or(FORM)?;
+    let limit = match name {
+        "ttft" => Limit::Ttft,
+        "tpot" => Limit::Tpot,
+        "e2el" | "e2e" => Limit::E2e,
+        _ => return Err(FORM.to_owned()),
+    };
+    let ms: f64 = ms.parse().map_err(|_| FORM)?;
+    if !(ms > 0.0 && ms.is_finite()) {
+        return Err("a limit must be above 0 ms".to_owned());
+    }
+    Ok((limit, Span::from_millis_f64(ms)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    #[derive(Parser)]
+    struct Cli {
+        #[command(flatten)]
+        args: Args,
+    }
+
+    const BASE: [&str; 7] = ["load", "--url", "http://h:1", "--request-rate", "16", "--num-prompts", "200"];
+
+    fn parse(more: &[&str]) -> Result<Args, String> {
+        Cli::try_parse_from(BASE.iter().chain(more)).map(|c| c.args).map_err(|e| e.to_string())
+    }
+
+    #[test]
+    fn limits_are_milliseconds_and_times_are_seconds_or_have_a_unit() {
+        let args = parse(&["--goodput", "ttft:1000", "tpot:100", "e2el:15000", "--drain", "30", "--timeout", "750ms"]);
+        let args = args.unwrap();
+        assert_eq!(args.slo().ttft, Some(Span::from_secs(1)));
+        assert_eq!((args.slo().tpot, args.slo().e2e), (Some(Span::from_millis(100)), Some(Span::from_secs(15))));
+        assert_eq!((args.drain, args.timeout), (Span::from_secs(30), Span::from_millis(750)));
+    }
+
+    #[test]
+    fn names_of_other_tools_mean_the_same() {
+        let args = parse(&["--isl", "300", "--osl", "20", "--backend", "openai-chat", "--benchmark-grace-period", "5"]);
+        let args = args.unwrap();
+        assert_eq!((args.random_input_len, args.random_output_len), (300, 20));
+        assert_eq!((args.endpoint_type, args.drain), (Some(Endpoint::Chat), Span::from_secs(5)));
+    }
+
+    #[test]
+    fn streaming_is_the_default_and_the_last_word_counts() {
+        assert!(parse(&[]).unwrap().streams());
+        assert!(!parse(&["--no-streaming"]).unwrap().streams());
+        assert!(parse(&["--no-streaming", "--streaming"]).unwrap().streams());
+        assert!(!parse(&["--streaming", "--no-streaming"]).unwrap().streams());
+    }
+
+    #[test]
+    fn a_wrong_value_is_refused_with_the_flag_and_what_would_be_right() {
+        for (more, says) in [
+            (&["--goodput", "ttf:1000"][..], &["--goodput", "ttft:1000"][..]),
+            (&["--random-range-ratio", "1"], &["--random-range-ratio", "below 1"]),
+            (&["--drain", "soon"], &["--drain", "750ms"]),
+            (&["--extra-body", "[]"], &["--extra-body", "JSON object"]),
+            (&["--endpoint", "/v2"], &["--endpoint", "/v1/completions"]),
+            (&["--header", "content-length=3"], &["--header", "connection"]),
+            (&["--duration", "5"], &["--duration", "--num-prompts"]),
+        ] {
+            let error = parse(more).err().unwrap();
+            assert!(says.iter().all(|part| error.contains(part)), "{error}");
+        }
+        let inf = Cli::try_parse_from(["load", "--url", "http://h", "--request-rate", "inf", "--num-prompts", "1"]);
+        assert!(inf.err().unwrap().to_string().contains("finite rate"));
+    }
+}

@@ -1,0 +1,46 @@
+//! The plan: drawn from the arguments, or read from a file.
+
+use elasticserve_core::work::{ArrivalProcess, Extent, Lengths, Plan, PlanSpec, PlanTenant};
+
+use super::args::{Args, Pattern};
+use crate::cmd::BadConfig;
+
+/// The tenant of a load that names none.
+const TENANT: &str = "default";
+/// More arrivals than one process should plan: about 2 GB of plan.
+const MAX_ARRIVALS: f64 = 2e7;
+
+pub(super) fn from_args(args: &Args) -> Result<Plan, BadConfig> {
+    if let Some(path) = &args.plan {
+        let bad = |problem: String| BadConfig(format!("--plan {}: {problem}", path.display()));
+        let text = std::fs::read_to_string(path).map_err(|e| bad(e.to_string()))?;
+        return Plan::from_ndjson(&text).map_err(|e| bad(e.to_string()));
+    }
+    let rate = args.request_rate.ok_or_else(|| BadConfig("--request-rate is missing".to_owned()))?;
+    let process = match args.arrival_pattern {
+        Pattern::Constant => ArrivalProcess::Constant { rate },
+        Pattern::Poisson => ArrivalProcess::Poisson { rate },
+    };
+    let extent = match (args.num_prompts, args.duration) {
+        (Some(count), _) => Extent::Count(count),
+        (None, Some(window)) if window.as_secs_f64() * rate > MAX_ARRIVALS => {
+            return Err(BadConfig(format!("--duration: more than {MAX_ARRIVALS} requests; take a shorter one")));
+        }
+        (None, Some(window)) => Extent::Duration(window),
+        (None, None) => return Err(BadConfig("--num-prompts or --duration is missing".to_owned())),
+    };
+    let lengths = |tokens| Lengths::around(tokens, args.random_range_ratio);
+    let spec = PlanSpec {
+        seed: args.seed,
+        process,
+        extent,
+        input: lengths(args.random_input_len),
+        output: lengths(args.random_output_len),
+        tenants: vec![PlanTenant { name: TENANT.to_owned(), share: 1.0, slo: args.slo() }],
+    };
+    let plan = Plan::generate(&spec).map_err(|e| BadConfig(e.to_string()))?;
+    if plan.arrivals().is_empty() {
+        return Err(BadConfig("--duration is too short for a single request at this --request-rate".to_owned()));
+    }
+    Ok(plan)
+}
