@@ -1,11 +1,120 @@
 //! `elasticserve mock`.
 
+use std::io;
+use std::net::SocketAddr;
+use std::path::Path;
 use std::process::ExitCode;
+
+use anyhow::Context;
+use elasticserve_core::engine::Profile;
+use elasticserve_mock::{MockConfig, Server};
+
+use super::{BadConfig, say, start_logging};
+
+const LONG_ABOUT: &str = "\
+Serve the OpenAI API from an engine model in real time.
+
+Answers take as long as on the deployment that the profile describes: requests wait for a seat, share
+the batch, slow each other down and find their prompts in the prefix cache. No GPU and no weights are
+needed; the text of an answer is one made-up word for each token.
+
+Served are /v1/completions and /v1/chat/completions (streamed and whole), /v1/models, /health, /version,
+/tokenize, /reset_prefix_cache, and /metrics under vLLM's names.";
+
+const AFTER_HELP: &str = "\
+Examples:
+  elasticserve mock
+  elasticserve mock --listen 127.0.0.1:0 --speed 10
+  elasticserve mock --profile my-engine.toml --model my-model
+
+  curl -N http://127.0.0.1:8000/v1/completions -H 'content-type: application/json' \\
+    -d '{\"prompt\": \"Hello\", \"max_tokens\": 8, \"stream\": true}'
+
+Ctrl-C or SIGTERM ends it with exit code 0; open answers are cut.";
 
 /// Arguments of `elasticserve mock`.
 #[derive(clap::Args)]
-pub(crate) struct Args {}
+#[command(long_about = LONG_ABOUT, after_help = AFTER_HELP)]
+pub(crate) struct Args {
+    /// The engine: the name of a built-in profile, or a file that ends in .toml.
+    #[arg(long, value_name = "NAME|FILE.toml", default_value = "gb10-qwen3-8b-fp8")]
+    profile: String,
+    /// Where to listen; port 0 takes a free one.
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8000")]
+    listen: SocketAddr,
+    /// Run the engine this many times faster than the profile; above 0, at most 1000.
+    #[arg(long, value_name = "FACTOR", default_value = "1", value_parser = parse_speed)]
+    speed: f64,
+    /// The model's name [default: the profile's].
+    #[arg(long, value_name = "NAME")]
+    model: Option<String>,
+    /// Tokens that a prompt and its answer may have together.
+    #[arg(long, value_name = "TOKENS", default_value_t = 8192, value_parser = clap::value_parser!(u32).range(2..))]
+    max_model_len: u32,
+}
 
-pub(crate) fn run(_args: Args) -> anyhow::Result<ExitCode> {
-    anyhow::bail!("not there yet")
+pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
+    start_logging();
+    let Args { profile, listen, speed, model, max_model_len } = args;
+    let profile = load_profile(&profile)?;
+    let config = MockConfig { profile, speed, model, max_model_len };
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().context("tokio's runtime")?;
+    runtime.block_on(serve(config, listen))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+async fn serve(config: MockConfig, listen: SocketAddr) -> anyhow::Result<()> {
+    // Before anything is announced: a signal that comes at once must end it cleanly too.
+    let stop = stop_signal()?;
+    let model = config.model.clone().unwrap_or_else(|| config.profile.model.clone());
+    let (name, speed) = (config.profile.name.clone(), config.speed);
+    let server = Server::bind(config, listen).await.with_context(|| format!("--listen {listen}"))?;
+    let addr = server.addr();
+    say(&format!(
+        "{model} on http://{addr} (engine profile {name}, {speed} times its speed)\n\n\
+         curl -N http://{addr}/v1/completions -H 'content-type: application/json' \\\n  \
+         -d '{{\"prompt\": \"Hello\", \"max_tokens\": 8, \"stream\": true}}'"
+    ));
+    stop.await;
+    server.shutdown().await;
+    Ok(())
+}
+
+/// Resolves at Ctrl-C or SIGTERM. Both are caught from the moment this returns.
+fn stop_signal() -> io::Result<impl Future<Output = ()>> {
+    #[cfg(unix)]
+    {
+        use tokio::signal::unix::{SignalKind, signal};
+        let (mut interrupt, mut terminate) = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
+        Ok(async move {
+            tokio::select! {
+                _ = interrupt.recv() => {}
+                _ = terminate.recv() => {}
+            }
+        })
+    }
+    #[cfg(not(unix))]
+    Ok(async {
+        if tokio::signal::ctrl_c().await.is_err() {
+            std::future::pending().await
+        }
+    })
+}
+
+/// A built-in profile by its name, or one from a file.
+fn load_profile(profile: &str) -> Result<Profile, BadConfig> {
+    if !Path::new(profile).extension().is_some_and(|e| e == "toml") {
+        return Profile::built_in(profile)
+            .map_err(|error| BadConfig(format!("--profile: {error}; or name a .toml file")));
+    }
+    let wrong = |error: &dyn std::fmt::Display| BadConfig(format!("--profile {profile}: {error}"));
+    let text = std::fs::read_to_string(profile).map_err(|error| wrong(&error))?;
+    Profile::from_toml(&text).map_err(|error| wrong(&error))
+}
+
+fn parse_speed(text: &str) -> Result<f64, String> {
+    match text.parse() {
+        Ok(speed) if speed > 0.0 && speed <= 1000.0 => Ok(speed),
+        _ => Err("the speed is a number above 0, at most 1000, such as 10".into()),
+    }
 }
