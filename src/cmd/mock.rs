@@ -11,17 +11,14 @@ use elasticserve_mock::{MockConfig, Server};
 
 use super::{BadConfig, say, start_logging};
 
-const LONG_ABOUT: &str = "\
-Serve the OpenAI API from an engine model in real time.
-
-Answers take as long as on the deployment that the profile describes: requests wait for a seat, share
-the batch, slow each other down and find their prompts in the prefix cache. No GPU and no weights are
+const AFTER_HELP: &str = "\
+Answers take as long as on the deployment that the profile describes: requests wait for a seat, share \
+the batch, slow each other down and find their prompts in the prefix cache. No GPU and no weights are \
 needed; the text of an answer is one made-up word for each token.
 
-Served are /v1/completions and /v1/chat/completions (streamed and whole), /v1/models, /health, /version,
-/tokenize, /reset_prefix_cache, and /metrics under vLLM's names.";
+Served are /v1/completions and /v1/chat/completions (streamed and whole), /v1/models, /health, /version, \
+/tokenize, /reset_prefix_cache, and /metrics under vLLM's names.
 
-const AFTER_HELP: &str = "\
 Examples:
   elasticserve mock
   elasticserve mock --listen 127.0.0.1:0 --speed 10
@@ -30,17 +27,21 @@ Examples:
   curl -N http://127.0.0.1:8000/v1/completions -H 'content-type: application/json' \\
     -d '{\"prompt\": \"Hello\", \"max_tokens\": 8, \"stream\": true}'
 
-Ctrl-C or SIGTERM ends it with exit code 0; open answers are cut.";
+Exit codes:
+  0    ended by Ctrl-C or SIGTERM; open answers were cut
+  1    it could not start, such as where the port is in use; the message says why
+  2    the command line is wrong; the message names the flag
+  64   the profile is wrong";
 
 /// Arguments of `elasticserve mock`.
 #[derive(clap::Args)]
-#[command(long_about = LONG_ABOUT, after_help = AFTER_HELP)]
+#[command(after_help = AFTER_HELP)]
 pub(crate) struct Args {
     /// The engine: the name of a built-in profile, or a file that ends in .toml.
     #[arg(long, value_name = "NAME|FILE.toml", default_value = "gb10-qwen3-8b-fp8")]
     profile: String,
     /// Where to listen; port 0 takes a free one.
-    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8000")]
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8000", value_parser = parse_listen)]
     listen: SocketAddr,
     /// Run the engine this many times faster than the profile; above 0, at most 1000.
     #[arg(long, value_name = "FACTOR", default_value = "1", value_parser = parse_speed)]
@@ -103,13 +104,17 @@ fn stop_signal() -> io::Result<impl Future<Output = ()>> {
 
 /// A built-in profile by its name, or one from a file.
 fn load_profile(profile: &str) -> Result<Profile, BadConfig> {
-    if !Path::new(profile).extension().is_some_and(|e| e == "toml") {
+    if Path::new(profile).extension().is_none_or(|e| e != "toml") {
         return Profile::built_in(profile)
             .map_err(|error| BadConfig(format!("--profile: {error}; or name a .toml file")));
     }
     let wrong = |error: &dyn std::fmt::Display| BadConfig(format!("--profile {profile}: {error}"));
     let text = std::fs::read_to_string(profile).map_err(|error| wrong(&error))?;
     Profile::from_toml(&text).map_err(|error| wrong(&error))
+}
+
+fn parse_listen(text: &str) -> Result<SocketAddr, String> {
+    text.parse().map_err(|_| "an IP address and a port are needed, such as 127.0.0.1:8000".into())
 }
 
 fn parse_speed(text: &str) -> Result<f64, String> {
