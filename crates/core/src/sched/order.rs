@@ -42,6 +42,8 @@ pub(super) struct OrderState {
     order: Order,
     /// The start tag of the last dispatched request.
     now: VirtualTime,
+    /// The greatest finish tag so far.
+    latest: VirtualTime,
     lanes: Vec<Tags>,
 }
 
@@ -57,7 +59,13 @@ struct Tags {
 impl OrderState {
     pub(super) fn new(order: Order, weights: impl Iterator<Item = NonZeroU32>) -> Self {
         let tags = |weight| Tags { weight, finish: VirtualTime::default(), start: VirtualTime::default() };
-        Self { order, now: VirtualTime::default(), lanes: weights.map(tags).collect() }
+        Self { order, now: VirtualTime::default(), latest: VirtualTime::default(), lanes: weights.map(tags).collect() }
+    }
+
+    /// Nothing runs or waits: a busy period is over, and what was used in it took nothing from anybody
+    /// who comes later.
+    pub(super) fn became_idle(&mut self) {
+        self.now = self.now.max(self.latest);
     }
 
     /// The tenant's queue was empty, or the tenant at its cap, and is not any more.
@@ -80,6 +88,7 @@ impl OrderState {
         let tags = &mut self.lanes[lane];
         self.now = self.now.max(tags.start);
         tags.finish = tags.start.after(cost, tags.weight);
+        self.latest = self.latest.max(tags.finish);
         // Valid only while more waits; `became_eligible` sets it anew otherwise.
         tags.start = tags.finish;
     }

@@ -48,6 +48,8 @@ pub(super) struct Queue {
     expiries: BTreeSet<(Tick, RequestId)>,
     order: OrderState,
     bytes: u64,
+    /// Permits in use, over all tenants.
+    running: u32,
 }
 
 impl Queue {
@@ -64,6 +66,7 @@ impl Queue {
             expiries: BTreeSet::new(),
             order: OrderState::new(order, tenants.iter().map(|t| t.weight)),
             bytes: 0,
+            running: 0,
         }
     }
 
@@ -95,6 +98,9 @@ impl Queue {
 
     pub(super) fn push(&mut self, waiting: Waiting) {
         let lane = self.lane_of(waiting.tenant);
+        if self.items.is_empty() && self.running == 0 {
+            self.order.became_idle();
+        }
         self.bytes += waiting.bytes;
         if let Some(at) = waiting.expires {
             self.expiries.insert((at, waiting.id));
@@ -126,6 +132,7 @@ impl Queue {
         let cost = self.items.get(&id)?.cost;
         self.order.dispatched(lane, cost);
         self.lanes[lane].in_use += 1;
+        self.running += 1;
         self.remove(id)
     }
 
@@ -146,6 +153,7 @@ impl Queue {
         let lane = self.lane_of(tenant);
         let held_back = !self.lanes[lane].may_start();
         self.lanes[lane].in_use -= 1;
+        self.running -= 1;
         if held_back {
             // What its own cap kept a tenant from is no credit against the others.
             self.order.became_eligible(lane);
@@ -191,6 +199,7 @@ impl Queue {
             && self.expiries.iter().all(due)
             && listed == self.heads.len()
             && self.heads.iter().all(first)
+            && self.lanes.iter().map(|l| l.in_use).sum::<u32>() == self.running
             && self.lanes.iter().all(|l| l.max_permits.is_none_or(|max| l.in_use <= max));
         if agrees { Ok(()) } else { Err(AuditError::IndexesDisagree) }
     }
@@ -200,6 +209,6 @@ impl Queue {
     }
 
     pub(super) fn in_use(&self) -> u32 {
-        self.lanes.iter().map(|l| l.in_use).sum()
+        self.running
     }
 }

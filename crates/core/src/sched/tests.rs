@@ -119,3 +119,28 @@ fn even_the_greatest_weight_is_charged_for_the_smallest_cost() {
     }
     assert_eq!(order, [0, 1, 0, 1, 0, 1]);
 }
+
+#[test]
+fn what_a_tenant_used_before_everything_was_idle_is_not_held_against_it() {
+    let settings =
+        Settings { tenants: vec![tenant(1, None), tenant(1, None)], order: Order::Wfq, ..Settings::fcfs(vec![1]) };
+    let mut s = Scheduler::new(&settings);
+    s.offer(at(0), Offer { cost: Span::MAX, ..offer(0) }).unwrap();
+    let alone = grants(&mut s, at(0)).remove(0);
+    s.release(at(1), alone, How::Finished);
+    assert!(grants(&mut s, at(1)).is_empty());
+    let mut order = Vec::new();
+    for t in [1, 0, 1, 0, 1] {
+        s.offer(at(2), offer(t)).unwrap();
+        if let Some(ticket) = grants(&mut s, at(2)).pop() {
+            order.push(ticket);
+        }
+    }
+    let mut tenants = Vec::new();
+    while let Some(ticket) = order.pop() {
+        tenants.push(ticket.tenant().0);
+        s.release(at(3), ticket, How::Finished);
+        order.extend(grants(&mut s, at(3)));
+    }
+    assert_eq!(tenants, [1, 0, 1, 0, 1]);
+}
