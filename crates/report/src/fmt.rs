@@ -21,6 +21,12 @@ pub(crate) fn percent(share: Option<f64>) -> String {
     share.map_or_else(|| MISSING.to_owned(), |s| format!("{:.1}%", s * 100.0))
 }
 
+/// A count and what is counted: `1 arrival`, `2 arrivals`.
+pub(crate) fn counted(n: u32, noun: &str) -> String {
+    let plural = if n == 1 { "" } else { "s" };
+    format!("{} {noun}{plural}", count(u64::from(n)))
+}
+
 /// A count and what share of a whole it is.
 pub(crate) fn part(n: u32, whole: u32) -> String {
     if whole == 0 {
@@ -38,6 +44,7 @@ pub(crate) fn rate(value: Option<f64>) -> String {
 pub(crate) fn ms(value: Option<f64>) -> String {
     let Some(value) = value else { return MISSING.to_owned() };
     match value {
+        0.0 => "0".to_owned(),
         // Rounding to a whole number loses nothing that a reader would use.
         v if v >= 100.0 => count(v.round() as u64),
         v if v >= 10.0 => format!("{v:.1}"),
@@ -75,10 +82,10 @@ pub(crate) fn one_line(name: &str, most: usize) -> String {
 }
 
 /// Names that tell runs apart: those that occur twice get their place.
-pub(crate) fn labels<'a>(names: impl Iterator<Item = &'a str> + Clone) -> Vec<String> {
-    let twice = |name: &str| names.clone().filter(|n| *n == name).count() > 1;
+pub(crate) fn labels(names: &[&str]) -> Vec<String> {
+    let twice = |name: &str| names.iter().filter(|n| **n == name).count() > 1;
     (1..)
-        .zip(names.clone())
+        .zip(names)
         .map(|(place, name)| {
             let shown = one_line(name, 40);
             if twice(name) { format!("{shown} ({place})") } else { shown }
@@ -106,6 +113,6 @@ mod tests {
 
     #[test]
     fn runs_of_one_name_are_told_apart_by_their_place() {
-        assert_eq!(labels(["load", "gateway", "load"].into_iter()), ["load (1)", "gateway", "load (3)"]);
+        assert_eq!(labels(&["load", "gateway", "load"]), ["load (1)", "gateway", "load (3)"]);
     }
 }

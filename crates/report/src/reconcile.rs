@@ -6,6 +6,7 @@ use elasticserve_core::ledger::Row;
 use elasticserve_core::outcome::Terminal;
 
 use crate::Run;
+use crate::fmt::counted;
 use crate::quantile::Distribution;
 
 /// The most examples that a message names.
@@ -40,8 +41,7 @@ fn missing(run: &Run, outcomes: &[&Row]) -> Vec<u32> {
 fn describe(found: &[u32], what: &str) -> String {
     let named: Vec<String> = found.iter().take(MAX_EXAMPLES).map(u32::to_string).collect();
     let more = if found.len() > MAX_EXAMPLES { ", …" } else { "" };
-    let noun = if found.len() == 1 { "arrival" } else { "arrivals" };
-    format!("{} {noun} {what}: {}{more}", found.len(), named.join(", "))
+    format!("{} {what}: {}{more}", counted(found.len() as u32, "arrival"), named.join(", "))
 }
 
 /// Why the run says nothing about the server: empty if it is valid.
@@ -56,14 +56,15 @@ pub(crate) fn invalid(run: &Run, outcomes: &[&Row], complete: bool, send_lag: &D
     if let Some(lag) = lag.filter(|l| *l > tolerance) {
         reasons.push(format!("the {which} is {lag:.1} ms, past the declared {tolerance} ms: the generator was late"));
     }
-    let count = |state| outcomes.iter().filter(|r| r.state == state).count();
+    let count = |state| outcomes.iter().filter(|r| r.state == state).count() as u32;
     let capped = count(Terminal::UnsentClientCap);
     if capped > 0 && run.manifest.plan.model == "open" {
-        reasons.push(format!("{capped} arrivals found every client slot in use, so the load was not open"));
+        reasons
+            .push(format!("{} found every client slot in use, so the load was not open", counted(capped, "arrival")));
     }
     let aborted = count(Terminal::UnsentAbort);
     if aborted > 0 {
-        reasons.push(format!("the run was stopped before {aborted} arrivals were sent"));
+        reasons.push(format!("the run was stopped with {} not yet sent", counted(aborted, "arrival")));
     }
     reasons
 }

@@ -316,7 +316,7 @@ impl Figures {
             attainment: scope.share(good, planned),
             offered_per_s: scope.rate(planned),
             goodput_per_s: scope.rate(good),
-            latencies: Latencies::of(scope, state(Terminal::Completed)),
+            latencies: Latencies::of(scope, &state(Terminal::Completed).collect::<Vec<_>>()),
             rejection: scope.distribution(state(Terminal::Rejected).filter_map(Row::e2e)),
             censored_age: scope.distribution(state(Terminal::Censored).filter_map(Row::e2e)),
         }
@@ -324,8 +324,8 @@ impl Figures {
 }
 
 impl Latencies {
-    fn of<'a>(scope: Scope, completed: impl Iterator<Item = &'a Row> + Clone) -> Self {
-        let each = |latency: fn(&Row) -> Option<Span>| scope.distribution(completed.clone().filter_map(latency));
+    fn of(scope: Scope, completed: &[&Row]) -> Self {
+        let each = |latency: fn(&Row) -> Option<Span>| scope.distribution(completed.iter().filter_map(|r| latency(r)));
         Self {
             ttft: each(Row::ttft),
             tpot: each(Row::tpot),

@@ -27,6 +27,9 @@ impl Table {
 /// A latency's name and where it is found.
 pub(crate) type Metric = (&'static str, fn(&Latencies) -> &Distribution);
 
+/// A count's name and where it is found.
+type Count = (&'static str, fn(&Figures) -> u32);
+
 /// Every latency of completed answers; the name says from what it counts.
 pub(crate) const METRICS: [Metric; 7] = [
     ("TTFT from plan", |l| &l.ttft),
@@ -39,14 +42,14 @@ pub(crate) const METRICS: [Metric; 7] = [
 ];
 
 pub(crate) fn labels(summaries: &[Summary]) -> Vec<String> {
-    fmt::labels(summaries.iter().map(|s| s.name.as_str()))
+    fmt::labels(&summaries.iter().map(|s| s.name.as_str()).collect::<Vec<_>>())
 }
 
 /// What became of the arrivals.
 pub(crate) fn arrivals(summaries: &[Summary]) -> Table {
     let mut table = Table { title: "Arrivals", corner: "count", columns: labels(summaries), rows: Vec::new() };
     let planned = |s: &Summary| s.figures.planned;
-    let counts: [(&str, fn(&Figures) -> u32); 8] = [
+    let counts: [Count; 8] = [
         ("sent", |f| f.sent),
         ("unsent", |f| f.unsent),
         ("admitted", |f| f.admitted),

@@ -8,6 +8,9 @@ use crate::summary::Summary;
 use crate::table::{self, Table};
 use crate::verdict::finding;
 
+/// Before the name of a row.
+const INDENT: &str = "  ";
+
 /// The figures of the given runs side by side, and what they mean. Ends without a newline.
 #[must_use]
 pub fn text(summaries: &[Summary]) -> String {
@@ -64,7 +67,7 @@ fn one_cell(d: &Distribution) -> String {
 
 fn draw(out: &mut String, table: &Table) {
     let wide = |s: &str| s.chars().count();
-    let names = table.rows.iter().map(|(name, _)| wide(name)).chain([wide(table.title)]);
+    let names = table.rows.iter().map(|(name, _)| INDENT.len() + wide(name)).chain([wide(table.title)]);
     let first = names.max().unwrap_or(0);
     let widths: Vec<usize> = (0..table.columns.len())
         .map(|i| {
@@ -80,7 +83,7 @@ fn draw(out: &mut String, table: &Table) {
     };
     line(table.title, &table.columns);
     for (name, cells) in &table.rows {
-        line(&format!("  {name}")[..], cells);
+        line(&format!("{INDENT}{name}"), cells);
     }
 }
 

@@ -31,18 +31,18 @@ pub fn verdict_sentence(direct: &Summary, gateway: &Summary) -> String {
     }
     let (d, g) = (&direct.figures, &gateway.figures);
     let good = |f: &crate::Figures| fmt::part(f.good, f.planned);
-    let (with, without) = (format!("{} with {}", good(g), names[1]), format!("{} with {}", good(d), names[0]));
+    let more = format!("{} got a good answer with {} and {} with {}", good(g), names[1], good(d), names[0]);
     let gain = g.attainment.unwrap_or(0.0) - d.attainment.unwrap_or(0.0);
     let same = format!("of the same {} arrivals", fmt::count(u64::from(g.planned)));
     let head = if gain.abs() < ALIKE {
-        format!("The two make no difference here: {same}, {without} got a good answer and {with}.")
+        format!("It makes no difference here: {same}, {more}.")
     } else if gain < 0.0 {
-        format!("{} does not help here: {same}, {with} got a good answer and {without}.", names[1])
+        format!("{} does not help here: {same}, {more}.", names[1])
     } else {
         let times = if d.good == 0 { String::new() } else { times(f64::from(g.good) / f64::from(d.good)) };
-        format!("{}{}, {with} got a good answer and {without}{times}.", same[..1].to_uppercase(), &same[1..])
+        format!("O{}, {more}{times}.", &same[1..])
     };
-    format!("{head} {}; {}.{}", rest(&names[1], gateway), rest(&names[0], direct), caveats(&pair))
+    format!("{head} With {}; with {}.{}", rest(&names[1], gateway), rest(&names[0], direct), caveats(&pair))
 }
 
 fn times(factor: f64) -> String {
@@ -56,13 +56,15 @@ fn alone(s: &Summary) -> String {
     let f = &s.figures;
     let limits: Vec<String> = s.tenants.iter().map(|t| table::limits(&t.slo)).collect();
     let limits = match limits.as_slice() {
-        [first, rest @ ..] if rest.iter().all(|l| l == first) && first != "none" => format!(", within {first}"),
+        [first, rest @ ..] if rest.iter().all(|l| l == first) && first != "none" => {
+            format!(" within the limits {first}")
+        }
         _ => String::new(),
     };
     let name = table::labels(std::slice::from_ref(s)).concat();
     format!(
-        "Of {} arrivals, {} got a good answer{limits}. {}.{}",
-        fmt::count(u64::from(f.planned)),
+        "Of {}, {} got a good answer{limits}. With {}.{}",
+        fmt::counted(f.planned, "arrival"),
         fmt::part(f.good, f.planned),
         rest(&name, s),
         caveats(std::slice::from_ref(s))
@@ -115,18 +117,25 @@ fn incomplete(s: &Summary) -> Option<String> {
 /// What a run did with the arrivals that got no good answer.
 fn rest(name: &str, s: &Summary) -> String {
     let f = &s.figures;
-    let or_none = |n: u32| if n == 0 { "none".to_owned() } else { fmt::count(u64::from(n)) };
-    let within =
-        f.rejection.p50.map_or_else(String::new, |p50| format!(" (half of them within {})", fmt::duration(p50)));
-    let within = if f.rejected == 0 { String::new() } else { within };
-    let late = if f.completed == 0 {
-        "gave no whole answer".to_owned()
-    } else {
-        format!("was late with {} of its {} answers", or_none(f.late), fmt::count(u64::from(f.completed)))
+    let turned = match f.rejected {
+        0 => "none was turned away".to_owned(),
+        1 => "1 was turned away".to_owned(),
+        n => format!("{} were turned away{}", fmt::count(u64::from(n)), half_within(f.rejection.p50)),
     };
-    let failed = if f.failed == 0 { String::new() } else { format!(", {} failed", f.failed) };
-    let unsent = if f.unsent == 0 { String::new() } else { format!(", {} were never sent", f.unsent) };
-    format!("{name} turned away {}{within} and {late}{failed}{unsent}", or_none(f.rejected))
+    let answers = fmt::counted(f.completed, "answer");
+    let late = match (f.completed, f.late) {
+        (0, _) => "there was no whole answer".to_owned(),
+        (_, 0) => format!("none of its {answers} was late"),
+        (_, 1) => format!("1 of its {answers} was late"),
+        (_, n) => format!("{} of its {answers} were late", fmt::count(u64::from(n))),
+    };
+    let failed = if f.failed == 0 { String::new() } else { format!(", {} failed", fmt::count(u64::from(f.failed))) };
+    let unsent = if f.unsent == 0 { String::new() } else { format!(", {} not sent", fmt::count(u64::from(f.unsent))) };
+    format!("{name} {turned} and {late}{failed}{unsent}")
+}
+
+fn half_within(p50: Option<f64>) -> String {
+    p50.map_or_else(String::new, |p50| format!(", half of them within {},", fmt::duration(p50)))
 }
 
 fn caveats(summaries: &[Summary]) -> String {
@@ -155,23 +164,23 @@ mod tests {
     fn the_gateways_gain_is_told_with_its_numbers() {
         let [direct, gateway] = pair();
         let said = verdict_sentence(&direct, &gateway);
-        assert!(said.starts_with("Of the same 200 arrivals, 128 (64.0%) with gateway got a good answer"), "{said}");
+        assert!(said.starts_with("Of the same 200 arrivals, 128 (64.0%) got a good answer with gateway"), "{said}");
         assert!(said.contains("32 (16.0%) with direct: 4 times as many"), "{said}");
-        assert!(said.contains("gateway turned away 72 (half of them within 750 ms)"), "{said}");
-        assert!(said.contains("was late with none of its 128 answers"), "{said}");
-        assert!(said.contains("late with 168 of its 200 answers"), "{said}");
+        assert!(said.contains("With gateway 72 were turned away, half of them within 750 ms, and none"), "{said}");
+        assert!(said.contains("none of its 128 answers was late; with direct none was turned away"), "{said}");
+        assert!(said.contains("168 of its 200 answers were late"), "{said}");
     }
 
     #[test]
     fn a_gateway_that_does_not_help_is_not_praised() {
         let [direct, gateway] = pair();
         let worse = verdict_sentence(
-            &Summary { name: "direct".into(), ..gateway.clone() },
+            &Summary { name: "direct".into(), ..gateway },
             &Summary { name: "gateway".into(), ..direct.clone() },
         );
         assert!(worse.starts_with("gateway does not help here"), "{worse}");
         let alike = verdict_sentence(&direct, &Summary { name: "gateway".into(), ..direct.clone() });
-        assert!(alike.starts_with("The two make no difference here"), "{alike}");
+        assert!(alike.starts_with("It makes no difference here"), "{alike}");
     }
 
     #[test]

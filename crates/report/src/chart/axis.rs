@@ -42,6 +42,6 @@ pub(super) fn vertical(plot: Plot, scale: &Scale, label: &str, unit: &str) -> Ma
             }
         }
         // Above the axis rather than along it: upright text reads at any size.
-        text class="label" x="4" y=(at(plot.top - 14.0)) { (label) }
+        text class="label" x="4" y="18" { (label) }
     }
 }

@@ -4,17 +4,21 @@ use std::collections::BTreeMap;
 
 use elasticserve_core::ledger::Row;
 use elasticserve_core::outcome::Terminal;
-use maud::html;
+use maud::{Markup, html};
 
 use super::axis::{Plot, horizontal, vertical};
 use super::scale::Scale;
 use super::{Drawn, Key, Picture, at, run_class};
 use crate::fmt;
 
-const PLOT: Plot = Plot { left: 62.0, right: 540.0, top: 34.0, bottom: 322.0 };
-const HEIGHT: f64 = 372.0;
+const PLOT: Plot = Plot { left: 62.0, right: 568.0, top: 46.0, bottom: 326.0 };
+const HEIGHT: f64 = 376.0;
 /// The most limits that are drawn.
 const MAX_LIMITS: usize = 4;
+/// The most runs for which the share without an answer is marked in the picture.
+const MAX_LACKS: usize = 2;
+/// The least share, in percent, that is marked.
+const LEAST_LACK: f64 = 15.0;
 /// The least distance between two labels.
 const LABEL_HEIGHT: f64 = 19.0;
 
@@ -31,15 +35,16 @@ pub(crate) fn ecdf(runs: &[Drawn]) -> Picture {
         (horizontal(PLOT, &x, &format!("time to first token, from the planned arrival, s{}", scaled(runs))))
         @for (ns, name) in &limits {
             @let place = x.place(seconds(*ns));
-            path class="slo" d=(format!("M{} {}V{}", at(place), at(PLOT.bottom), at(PLOT.top - 6.0))) {}
-            text class="tick" x=(at(place + 5.0)) y=(at(PLOT.top - 1.0)) { "limit " (fmt::duration(seconds(*ns) * 1e3)) (name) }
+            path class="slo" d=(format!("M{} {}V{}", at(place), at(PLOT.bottom), at(PLOT.top))) {}
+            text class="tick halo" x=(at(place + 6.0)) y=(at(PLOT.bottom - 9.0)) { "limit " (fmt::duration(seconds(*ns) * 1e3)) (name) }
         }
         @for (i, line) in lines.iter().enumerate() {
             path class=(run_class(i)) d=(line.path(&x, &y)) {}
+            @if lines.len() <= MAX_LACKS { (lack(line, i, &y)) }
         }
         @for (i, (line, place)) in lines.iter().zip(label_places(&lines, &y)).enumerate() {
             text class=(format!("end t{}", i % super::RUN_STYLES + 1)) x=(at(PLOT.right + 6.0)) y=(at(place + 4.5)) {
-                (fmt::trimmed(line.share(line.seconds.len()), 1)) "% " (fmt::one_line(&runs[i].label, 9))
+                (fmt::trimmed(line.share(line.seconds.len()), 1)) "%"
             }
         }
     };
@@ -50,11 +55,27 @@ pub(crate) fn ecdf(runs: &[Drawn]) -> Picture {
         title: "How long until the first token, counted from the plan".into(),
         desc: told.join(" "),
         note: "Higher and further left is better. The figure at a line's end is the share that was answered in full; \
-               what lacks to 100% was rejected, failed or never sent, and has no latency."
+               the rest was rejected, failed or never sent, and has no latency."
             .into(),
         legend: keys.chain(slo).collect(),
         height: HEIGHT,
         body,
+    }
+}
+
+/// The share that was never answered, between the line's end and the whole.
+fn lack(line: &Line, i: usize, y: &Scale) -> Markup {
+    let share = line.share(line.seconds.len());
+    let (end, whole) = (y.place(share), y.place(100.0));
+    let right = PLOT.right - 10.0 * i as f64;
+    html! {
+        @if share <= 100.0 - LEAST_LACK {
+            path class=(format!("lack run{}", i % super::RUN_STYLES + 1)) d=(format!("M{r} {}V{}M{} {w}H{}", at(end), at(whole), at(right - 4.0), at(right + 4.0), r = at(right), w = at(whole))) {}
+            // Two short lines, clear of the other run's curve.
+            @let middle = f64::midpoint(end, whole);
+            text class="tick halo" x=(at(right - 9.0)) y=(at(middle - 4.0)) text-anchor="end" { (fmt::trimmed(100.0 - share, 1)) "% never" }
+            text class="tick halo" x=(at(right - 9.0)) y=(at(middle + 16.0)) text-anchor="end" { "answered" }
+        }
     }
 }
 
@@ -98,8 +119,8 @@ impl Line {
 
     fn words(&self, drawn: &Drawn, limits: &BTreeMap<u64, String>) -> String {
         let mut parts: Vec<String> = limits
-            .iter()
-            .map(|(ns, _)| {
+            .keys()
+            .map(|ns| {
                 let limit = seconds(*ns);
                 format!("{:.1}% had their first token within {}", self.within(limit), fmt::duration(limit * 1e3))
             })

@@ -8,30 +8,33 @@ use crate::fmt;
 use crate::summary::Figures;
 
 const LEFT: f64 = 4.0;
-const ROW: f64 = 74.0;
-const BAR: f64 = 34.0;
-/// The narrowest part of a bar that is labelled inside.
-const ROOM: f64 = 84.0;
+/// The height of all rows together, where they fit it.
+const HEIGHT: f64 = 360.0;
+/// The height of a row without its bar: the name above, the counts below.
+const AROUND: f64 = 64.0;
+/// The room that a character of a label takes on a small screen.
+const CHARACTER: f64 = 11.0;
 
 /// One bar for each run, split by class.
 pub(crate) fn outcomes(runs: &[Drawn]) -> Picture {
     let full = WIDTH - 2.0 * LEFT;
+    let row = (HEIGHT / runs.len().max(1) as f64).clamp(86.0, 140.0);
+    let bar = row - AROUND;
     let body = html! {
         @for (i, drawn) in runs.iter().enumerate() {
             @let f = &drawn.summary.figures;
-            @let top = i as f64 * ROW + 4.0;
-            text class="name" x=(at(LEFT)) y=(at(top + 15.0)) { (drawn.label) }
-            text class="value" x=(at(WIDTH - LEFT)) y=(at(top + 15.0)) text-anchor="end" {
+            @let top = i as f64 * row;
+            text class="name" x=(at(LEFT)) y=(at(top + 20.0)) { (drawn.label) }
+            text class="name" x=(at(WIDTH - LEFT)) y=(at(top + 20.0)) text-anchor="end" {
                 (fmt::percent(f.attainment)) " good"
             }
             @for (class, n, before) in parts(f) {
                 @let x = LEFT + full * f64::from(before) / f64::from(f.planned);
                 @let width = full * f64::from(n) / f64::from(f.planned);
-                rect class=(format!("c-{}", class.name())) x=(at(x)) y=(at(top + 24.0)) width=(at(width)) height=(at(BAR)) {}
-                @if width > ROOM {
-                    text class="on-bar" x=(at(x + width / 2.0)) y=(at(top + 46.0)) text-anchor="middle" {
-                        (fmt::count(u64::from(n))) " " (class.name())
-                    }
+                @let label = format!("{} {}", fmt::count(u64::from(n)), class.name());
+                rect class=(format!("c-{}", class.name())) x=(at(x)) y=(at(top + 29.0)) width=(at(width)) height=(at(bar)) {}
+                @if width > label.len() as f64 * CHARACTER {
+                    text x=(at(x)) y=(at(top + 29.0 + bar + 19.0)) { (label) }
                 }
             }
         }
@@ -43,7 +46,7 @@ pub(crate) fn outcomes(runs: &[Drawn]) -> Picture {
         desc: format!("{}.", told.join(". ")),
         note: "Each bar is the whole plan: nothing is left out of it.".into(),
         legend: Class::ALL.into_iter().filter(used).map(Key::Class).collect(),
-        height: runs.len() as f64 * ROW,
+        height: runs.len() as f64 * row,
         body,
     }
 }

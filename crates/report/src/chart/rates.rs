@@ -9,10 +9,13 @@ use super::{Drawn, Key, Picture, at};
 use crate::class::{Class, was_admitted};
 use crate::fmt;
 
-const PLOT: Plot = Plot { left: 52.0, right: 630.0, top: 34.0, bottom: 232.0 };
-const HEIGHT: f64 = 282.0;
-/// The most columns; their width is a round number of seconds.
+const PLOT: Plot = Plot { left: 52.0, right: 630.0, top: 46.0, bottom: 236.0 };
+const HEIGHT: f64 = 286.0;
+/// The most columns and the fewest; each is a round number of seconds wide.
 const MAX_COLUMNS: f64 = 20.0;
+const MIN_COLUMNS: f64 = 4.0;
+/// The arrivals that a column should hold on average, where the plan has that many.
+const PER_COLUMN: f64 = 8.0;
 
 /// One picture a run, all to the same scales: columns of arrivals by the time they were planned for.
 pub(crate) fn rates(runs: &[Drawn]) -> Vec<Picture> {
@@ -20,7 +23,7 @@ pub(crate) fn rates(runs: &[Drawn]) -> Vec<Picture> {
     let highest = columns.iter().flatten().map(|c| c.rate(c.offered())).fold(0.0, f64::max);
     let longest = runs.iter().map(|d| d.summary.window_s).fold(0.0, f64::max);
     let x = Scale::new(longest, PLOT.left, PLOT.right, 7, false);
-    let y = Scale::new(highest, PLOT.bottom, PLOT.top, 4, true);
+    let y = Scale::new(highest, PLOT.bottom, PLOT.top, 5, true);
     runs.iter().zip(&columns).map(|(drawn, columns)| picture(drawn, columns, &x, &y, scaled(runs))).collect()
 }
 
@@ -49,7 +52,8 @@ fn columns(drawn: &Drawn) -> Vec<Column> {
     if window <= 0.0 {
         return Vec::new();
     }
-    let width = round_step(window / MAX_COLUMNS);
+    let wanted = f64::from(drawn.summary.figures.planned) / PER_COLUMN;
+    let width = round_step(window / wanted.clamp(MIN_COLUMNS, MAX_COLUMNS));
     let count = (window / width - 1e-6).ceil().max(1.0) as u32;
     let empty = |i| Column {
         from: f64::from(i) * width,

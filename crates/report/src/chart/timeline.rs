@@ -1,6 +1,7 @@
 //! Every request as a line: when it came, how long it waited, how long it was answered.
 
 use elasticserve_core::ledger::Row;
+use elasticserve_core::outcome::Terminal;
 use elasticserve_core::time::Tick;
 use maud::{Markup, html};
 
@@ -13,16 +14,23 @@ use crate::fmt;
 
 const TOP: f64 = 34.0;
 const BOTTOM: f64 = 356.0;
-const PLOT: Plot = Plot { left: 20.0, right: 630.0, top: TOP, bottom: BOTTOM };
+const PLOT: Plot = Plot { left: 20.0, right: 622.0, top: TOP, bottom: BOTTOM };
 const HEIGHT: f64 = 406.0;
 /// The most requests that are drawn; of more, every k-th.
 const MAX_LINES: usize = 250;
 
 /// One picture a run, all to the same scale of time.
 pub(crate) fn timeline(runs: &[Drawn]) -> Vec<Picture> {
-    let ends = runs.iter().flat_map(|d| &d.run.rows).map(|r| r.end.unwrap_or(r.planned));
-    let x = Scale::new(seconds(ends.max().unwrap_or(Tick::ZERO)), PLOT.left, PLOT.right, 8, true);
+    let x = Scale::new(last_answer(runs), PLOT.left, PLOT.right, 8, true);
     runs.iter().map(|drawn| picture(drawn, &x, scaled(runs))).collect()
+}
+
+/// When the last answer or rejection ended, or the window if that is later, in seconds. What hangs on until a
+/// timeout does not stretch the picture.
+fn last_answer(runs: &[Drawn]) -> f64 {
+    let answered = |r: &&Row| matches!(r.state, Terminal::Completed | Terminal::Rejected);
+    let ends = runs.iter().flat_map(|d| &d.run.rows).filter(answered).filter_map(|r| r.end).map(seconds);
+    ends.chain(runs.iter().map(|d| d.summary.window_s)).fold(0.0, f64::max)
 }
 
 fn picture(drawn: &Drawn, x: &Scale, scaled: &str) -> Picture {
@@ -32,15 +40,15 @@ fn picture(drawn: &Drawn, x: &Scale, scaled: &str) -> Picture {
     let height = (BOTTOM - TOP) / shown.len().max(1) as f64;
     let window = x.place(drawn.summary.window_s);
     let body = html! {
-        text class="label" x="4" y=(at(TOP - 14.0)) { "requests in order of arrival" }
+        text class="label" x="4" y="18" { "requests in order of arrival" }
         path class="window" d=(format!("M{} {}V{}", at(window), at(TOP - 4.0), at(BOTTOM))) {}
         @for (i, row) in shown.iter().enumerate() {
             (line(row, Class::of(row, &drawn.run.slo(row)), x, TOP + i as f64 * height, height))
         }
         (horizontal(PLOT, x, &format!("time since the start of the run, s{scaled}")))
     };
-    let note =
-        if every == 1 { "Every request is a line.".to_owned() } else { format!("One request in {every} is drawn.") };
+    let beyond = shown.iter().filter_map(|r| r.end).any(|t| seconds(t) > x.most());
+    let note = note(every, beyond);
     let used = |class: &Class| super::outcomes::of(&drawn.summary.figures, *class) > 0;
     let ttft = &drawn.summary.figures.latencies.ttft;
     let last = outcomes.iter().filter_map(|r| r.end).max();
@@ -52,9 +60,7 @@ fn picture(drawn: &Drawn, x: &Scale, scaled: &str) -> Picture {
             ttft.mean.map_or_else(|| "not measured".to_owned(), fmt::duration),
             last.map_or_else(|| "at an unknown time".to_owned(), |t| fmt::duration(seconds(t) * 1e3)),
         ),
-        note: format!(
-            "{note} Pale: waiting for the first token; full: the answer. A short mark is the end of one that got none."
-        ),
+        note,
         legend: Class::ALL
             .into_iter()
             .filter(used)
@@ -64,6 +70,15 @@ fn picture(drawn: &Drawn, x: &Scale, scaled: &str) -> Picture {
         height: HEIGHT,
         body,
     }
+}
+
+fn note(every: usize, beyond: bool) -> String {
+    let drawn =
+        if every == 1 { "Every request is a line.".to_owned() } else { format!("One request in {every} is drawn.") };
+    let cut = if beyond { " What was open for longer is cut at the right edge." } else { "" };
+    format!(
+        "{drawn} Pale: waiting for the first token; full: the answer. A short mark is the end of one that got none.{cut}"
+    )
 }
 
 fn line(row: &Row, class: Class, x: &Scale, top: f64, height: f64) -> Markup {
@@ -80,7 +95,7 @@ fn line(row: &Row, class: Class, x: &Scale, top: f64, height: f64) -> Markup {
         (part(&format!("{style} wait"), planned, waited))
         @match content {
             Some(from) => (part(&style, from, end)),
-            None => (part(&style, end - 2.5, end)),
+            None => (part(&style, end - 4.0, end)),
         }
     }
 }

@@ -99,13 +99,17 @@ fn tiles(summaries: &[Summary]) -> Markup {
                     dl {
                         div { dt { "goodput" } dd { (fmt::rate(f.goodput_per_s)) span.unit { " /s of " (fmt::rate(f.offered_per_s)) " offered" } } }
                         div { dt { "TTFT p95" } dd { (ms(f.latencies.ttft.p95)) span.unit { " n=" (f.latencies.ttft.n) } } }
-                        div { dt { "rejected" } dd { (f.rejected) span.unit { " p95 " (ms(f.rejection.p95)) } } }
-                        div { dt { "late" } dd { (f.late) span.unit { " of " (f.completed) " answers" } } }
+                        div { dt { "rejected" } dd { (fmt::count(u64::from(f.rejected))) span.unit { (rejected_within(f.rejection.p95)) } } }
+                        div { dt { "late" } dd { (fmt::count(u64::from(f.late))) span.unit { " of " (fmt::counted(f.completed, "answer")) } } }
                     }
                 }
             }
         }
     }
+}
+
+fn rejected_within(p95: Option<f64>) -> String {
+    p95.map_or_else(String::new, |p95| format!(" 95% within {}", fmt::duration(p95)))
 }
 
 fn ms(value: Option<f64>) -> String {

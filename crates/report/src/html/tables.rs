@@ -17,7 +17,7 @@ pub(super) fn figures(summaries: &[Summary]) -> Markup {
     html! {
         section.tables aria-label="Figures" {
             h2 { "Figures" }
-            div.columns { @for t in &side_by_side { (draw(t)) } }
+            div class=(if summaries.len() > 2 { "stack" } else { "columns" }) { @for t in &side_by_side { (draw(t)) } }
             @for t in by_row.iter().chain([&fairness]) { (draw(t)) }
         }
     }
@@ -53,7 +53,7 @@ fn draw(table: &Table) -> Markup {
 pub(super) fn manifests(runs: &[&Run], summaries: &[Summary]) -> Markup {
     let columns = table::labels(summaries);
     let told: Vec<Vec<(&'static str, String)>> = runs.iter().map(|r| pinned(&r.manifest)).collect();
-    let mut t = Table { title: "What was run", corner: "manifest", columns, rows: Vec::new() };
+    let mut t = Table { title: "Manifest", corner: "of the run", columns, rows: Vec::new() };
     for (place, (name, _)) in told.first().into_iter().flatten().enumerate() {
         t.rows.push(((*name).to_owned(), told.iter().map(|run| run[place].1.clone()).collect()));
     }

@@ -133,9 +133,9 @@ fn a_generator_past_its_tolerance_makes_the_run_invalid() {
 #[test]
 fn unsent_work_makes_an_open_run_invalid() {
     let mut run = mixed();
-    assert!(Summary::of(&run).invalid_because[0].contains("1 arrivals found every client slot in use"));
+    assert!(Summary::of(&run).invalid_because[0].contains("1 arrival found every client slot in use"));
     run.rows[7].state = Terminal::UnsentAbort;
-    assert!(Summary::of(&run).invalid_because[0].contains("stopped before 1 arrivals were sent"));
+    assert!(Summary::of(&run).invalid_because[0].contains("stopped with 1 arrival not yet sent"));
 }
 
 #[test]
