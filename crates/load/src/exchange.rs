@@ -100,7 +100,7 @@ impl Attempt<'_> {
         drop(noted);
         let response = match head {
             Err(limit) => return Ok(Ending::TimedOut(limit)),
-            Ok(Err(error)) if error.is_parse() => return Ok(Ending::Garbage(describe(&error))),
+            Ok(Err(error)) if is_garbage(&error) => return Ok(Ending::Garbage(describe(&error))),
             Ok(Err(error)) if connection.reused && stamps.first_read().is_none() => {
                 return Err(Stale(describe(&error)));
             }
@@ -136,7 +136,7 @@ impl Attempt<'_> {
                     };
                 }
                 Some(Ok(bytes)) => self.answer.bytes(last, &bytes, self.row),
-                Some(Err(error)) if error.is_parse() => return Ending::Garbage(describe(&error)),
+                Some(Err(error)) if is_garbage(&error) => return Ending::Garbage(describe(&error)),
                 Some(Err(error)) => {
                     // An event without its blank line still counts as seen.
                     let _ = self.answer.end(last, self.row);
@@ -229,6 +229,14 @@ fn is_out_of_sockets(error: &io::Error) -> bool {
     const ENFILE: i32 = 23;
     const EMFILE: i32 = 24;
     matches!(error.raw_os_error(), Some(ENFILE | EMFILE)) || error.kind() == io::ErrorKind::AddrNotAvailable
+}
+
+/// Whether the bytes were not HTTP. A body's framing is reported as an I/O error of a kind that no
+/// socket gives.
+fn is_garbage(error: &hyper::Error) -> bool {
+    let cause = std::error::Error::source(error).and_then(|cause| cause.downcast_ref::<io::Error>());
+    let kind = cause.map(io::Error::kind);
+    error.is_parse() || matches!(kind, Some(io::ErrorKind::InvalidInput | io::ErrorKind::InvalidData))
 }
 
 /// An error with its causes.
