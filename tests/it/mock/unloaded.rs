@@ -30,6 +30,7 @@ struct Point {
 /// delays do not vary at all, so whatever differs between repeats is the machine that runs the test,
 /// and the smallest time is the mock's own.
 #[tokio::test(flavor = "multi_thread")]
+#[expect(clippy::print_stdout, reason = "how far off it is, with --nocapture")]
 async fn an_idle_mock_takes_the_times_that_were_published() {
     let profile = Profile::built_in("gb10-qwen3-8b-fp8").unwrap();
     let config = MockConfig { profile, speed: 1.0, model: None, max_model_len: 8192 };
