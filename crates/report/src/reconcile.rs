@@ -59,8 +59,10 @@ pub(crate) fn invalid(run: &Run, outcomes: &[&Row], complete: bool, send_lag: &D
     let count = |state| outcomes.iter().filter(|r| r.state == state).count() as u32;
     let capped = count(Terminal::UnsentClientCap);
     if capped > 0 && run.manifest.plan.model == "open" {
-        reasons
-            .push(format!("{} found every client slot in use, so the load was not open", counted(capped, "arrival")));
+        reasons.push(format!(
+            "{} found no free client slot or socket, so the load was not open",
+            counted(capped, "arrival")
+        ));
     }
     let aborted = count(Terminal::UnsentAbort);
     if aborted > 0 {

@@ -1,8 +1,11 @@
 //! The figures of a run, recomputed from its ledger.
 
+mod endings;
+mod tokens;
+
 use std::collections::BTreeMap;
 
-use elasticserve_core::ledger::{CountSource, Row};
+use elasticserve_core::ledger::Row;
 use elasticserve_core::outcome::Terminal;
 use elasticserve_core::slo::Slo;
 use elasticserve_core::time::{Span, Tick};
@@ -12,11 +15,9 @@ use crate::class::{Class, was_admitted};
 use crate::fairness::jain;
 use crate::quantile::Distribution;
 use crate::{Run, reconcile};
-
-/// The most kinds of ending that a summary tells apart; rarer ones are added up in the last.
-pub const MAX_ENDINGS: usize = 24;
-/// The most characters of a server's or client's words that a summary keeps.
-pub const MAX_DETAIL: usize = 120;
+use endings::endings;
+pub use endings::{Ending, MAX_DETAIL, MAX_ENDINGS};
+pub use tokens::{CachedTokens, OutputTokens};
 
 /// The figures of a run.
 ///
@@ -141,47 +142,6 @@ pub struct Latencies {
     pub longest_gap: Distribution,
     /// The wait in the gateway, by the gateway's header.
     pub queue: Distribution,
-}
-
-/// One kind of ending and how often it came.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Ending {
-    /// The terminal state; `None` for the rest beyond [`MAX_ENDINGS`].
-    pub state: Option<Terminal>,
-    /// The HTTP status, if a head came.
-    pub status: Option<u16>,
-    /// The server's reason, else the client's error.
-    pub detail: Option<String>,
-    /// How many arrivals.
-    pub n: u32,
-}
-
-/// Tokens of completed answers.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
-pub struct OutputTokens {
-    /// All of them; `None` if no answer's are known.
-    pub tokens: Option<u64>,
-    /// Divided by the time of the last completion.
-    pub per_s: Option<f64>,
-    /// Answers counted by the server's `usage`.
-    pub from_usage: u32,
-    /// Answers counted by their content events, which a server may have merged or split.
-    pub from_events: u32,
-    /// Completed answers without a count.
-    pub unknown: u32,
-}
-
-/// Prompt tokens that were served from the prefix cache.
-#[derive(Copy, Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct CachedTokens {
-    /// Answers that reported them.
-    pub n: u32,
-    /// Answers that reported more than none.
-    pub hits: u32,
-    /// The tokens.
-    pub tokens: u64,
-    /// Prompt tokens, as planned, of the answers that reported.
-    pub input_tokens: u64,
 }
 
 /// A tenant's figures.
@@ -338,35 +298,6 @@ impl Latencies {
     }
 }
 
-impl OutputTokens {
-    fn of(outcomes: &[&Row], makespan: Option<Span>) -> Self {
-        let completed = || outcomes.iter().filter(|r| r.state == Terminal::Completed);
-        let from = |source| completed().filter(|r| r.output_tokens_from == source).count() as u32;
-        let known: Vec<u64> = completed().filter_map(|r| r.output_tokens.map(u64::from)).collect();
-        let tokens = (!known.is_empty()).then(|| known.iter().sum());
-        Self {
-            tokens,
-            per_s: tokens.zip(makespan).and_then(|(t, m)| per_second(t, m)),
-            from_usage: from(Some(CountSource::Usage)),
-            from_events: from(Some(CountSource::Events)),
-            unknown: from(None),
-        }
-    }
-}
-
-impl CachedTokens {
-    fn of(outcomes: &[&Row]) -> Option<Self> {
-        let reported: Vec<(u32, u32)> =
-            outcomes.iter().filter_map(|r| Some((r.cached_tokens?, r.input_planned))).collect();
-        (!reported.is_empty()).then(|| Self {
-            n: reported.len() as u32,
-            hits: reported.iter().filter(|(cached, _)| *cached > 0).count() as u32,
-            tokens: reported.iter().map(|(cached, _)| u64::from(*cached)).sum(),
-            input_tokens: reported.iter().map(|(_, input)| u64::from(*input)).sum(),
-        })
-    }
-}
-
 impl From<Slo> for Limits {
     fn from(slo: Slo) -> Self {
         let ms = |limit: Option<Span>| limit.map(Span::as_millis_f64);
@@ -391,26 +322,6 @@ fn tenants(run: &Run, scope: Scope, arrivals: &[(&Row, Slo)]) -> Vec<TenantSumma
 fn lowest(served: &[(&str, f64)]) -> Option<LowestTenant> {
     let (name, attainment) = served.iter().min_by(|a, b| a.1.total_cmp(&b.1)).filter(|_| served.len() >= 2)?;
     Some(LowestTenant { name: (*name).to_owned(), attainment: *attainment })
-}
-
-fn endings(outcomes: &[&Row]) -> Vec<Ending> {
-    type Kind = (Terminal, Option<u16>, Option<String>);
-    let mut counts: BTreeMap<Kind, u32> = BTreeMap::new();
-    for row in outcomes.iter().filter(|r| r.state != Terminal::Completed) {
-        let words = row.reason.as_ref().or(row.error.as_ref());
-        let detail = words.map(|w| w.chars().take(MAX_DETAIL).collect());
-        *counts.entry((row.state, row.status, detail)).or_default() += 1;
-    }
-    let mut endings: Vec<Ending> = counts
-        .into_iter()
-        .map(|((state, status, detail), n)| Ending { state: Some(state), status, detail, n })
-        .collect();
-    endings.sort_by_key(|e| std::cmp::Reverse(e.n));
-    if endings.len() > MAX_ENDINGS {
-        let rest = endings.split_off(MAX_ENDINGS - 1).iter().map(|e| e.n).sum();
-        endings.push(Ending { state: None, status: None, detail: None, n: rest });
-    }
-    endings
 }
 
 fn count(rows: &[&Row], which: impl Fn(&Row) -> bool) -> u32 {

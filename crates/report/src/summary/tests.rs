@@ -1,4 +1,6 @@
 use super::*;
+use elasticserve_core::ledger::CountSource;
+
 use crate::fixture::{self, ended, mixed, ms};
 
 #[test]
@@ -133,7 +135,7 @@ fn a_generator_past_its_tolerance_makes_the_run_invalid() {
 #[test]
 fn unsent_work_makes_an_open_run_invalid() {
     let mut run = mixed();
-    assert!(Summary::of(&run).invalid_because[0].contains("1 arrival found every client slot in use"));
+    assert!(Summary::of(&run).invalid_because[0].contains("1 arrival found no free client slot"));
     run.rows[7].state = Terminal::UnsentAbort;
     assert!(Summary::of(&run).invalid_because[0].contains("stopped with 1 arrival not yet sent"));
 }
