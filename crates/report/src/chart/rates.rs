@@ -174,4 +174,14 @@ mod tests {
             assert_eq!((columns.len(), columns[0].to, columns[12].to), (13, 1.0, 12.5));
         }
     }
+
+    #[test]
+    fn an_arrival_at_the_end_of_the_window_is_in_the_last_column() {
+        let mut run = fixture::mixed();
+        run.rows[7].planned = fixture::ms(4000);
+        let summary = Summary::of(&run);
+        let columns = columns(&Drawn { label: "x".into(), run: &run, summary: &summary });
+        assert_eq!((columns.len(), columns[3].to), (4, 4.0));
+        assert_eq!(columns[3].classes, [0, 0, 1, 0, 1]);
+    }
 }
