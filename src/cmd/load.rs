@@ -14,13 +14,13 @@ use anyhow::Context;
 use elasticserve_core::ledger::{Manifest, Timeouts, Tolerances};
 use elasticserve_core::rng::mix;
 use elasticserve_core::work::Plan;
-use elasticserve_load::{BaseUrl, LoadConfig, Progress, Secret, Stop};
+use elasticserve_load::{BaseUrl, LoadConfig, LoadError, Progress, Secret, Stop};
 
 use super::{BadConfig, say, say_error, start_logging};
 pub(crate) use args::Args;
 
 /// As shells report a program that Ctrl-C ended.
-const INTERRUPTED: u8 = 130;
+pub(crate) const INTERRUPTED: u8 = 130;
 
 pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     start_logging();
@@ -33,8 +33,11 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     let as_json = args.json;
     let config = config(args, &plan)?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().context("tokio's runtime")?;
-    let manifest = runtime.block_on(offer(&config, &plan, &folder))?;
-    conclude(&manifest, &folder, as_json)
+    match runtime.block_on(offer(&config, &plan, &folder)) {
+        Ok(manifest) => conclude(&manifest, &folder, as_json),
+        Err(LoadError::StoppedEarly) => Ok(ExitCode::from(INTERRUPTED)),
+        Err(error) => Err(error.into()),
+    }
 }
 
 fn config(args: Args, plan: &Plan) -> anyhow::Result<LoadConfig> {
@@ -73,18 +76,18 @@ fn config(args: Args, plan: &Plan) -> anyhow::Result<LoadConfig> {
     Ok(config)
 }
 
-fn fresh_salt() -> String {
+pub(crate) fn fresh_salt() -> String {
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     format!("{:016x}", mix(now.as_nanos() as u64, u64::from(std::process::id())))
 }
 
-fn default_folder(name: &str) -> PathBuf {
+pub(crate) fn default_folder(name: &str) -> PathBuf {
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     let name: String = name.chars().map(|c| if c.is_alphanumeric() || c == '-' { c } else { '_' }).collect();
     Path::new("runs").join(format!("{name}-{}", now.as_secs()))
 }
 
-async fn offer(config: &LoadConfig, plan: &Plan, folder: &Path) -> anyhow::Result<Manifest> {
+pub(crate) async fn offer(config: &LoadConfig, plan: &Plan, folder: &Path) -> Result<Manifest, LoadError> {
     let progress = Arc::new(Progress::new());
     let stop = Stop::new();
     let run = elasticserve_load::run(config, plan, folder, Arc::clone(&progress), stop.clone());
@@ -92,11 +95,10 @@ async fn offer(config: &LoadConfig, plan: &Plan, folder: &Path) -> anyhow::Resul
         tokio::join!(progress::show(&progress, plan.header().window), press_at_interrupt(&stop));
     };
     let (mut run, mut besides) = (pin!(run), pin!(besides));
-    let ended = tokio::select! {
+    tokio::select! {
         ended = &mut run => ended,
         () = &mut besides => run.await,
-    };
-    Ok(ended?)
+    }
 }
 
 /// Presses the handle at each Ctrl-C, until the system tells of no more.

@@ -1,5 +1,7 @@
 //! The load generator against servers that answer, hang, refuse and break.
 
+#![expect(clippy::unwrap_used, clippy::expect_used, reason = "a helper of a test that cannot go on says so")]
+
 mod command;
 mod server;
 mod states;

@@ -10,6 +10,7 @@ use elasticserve_core::ledger::{Manifest, Row, RunEnd, Target};
 use elasticserve_core::rng::mix;
 use elasticserve_core::time::{Span, Tick};
 use elasticserve_core::work::{Arrival, Plan};
+use serde_json::Value;
 use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
@@ -189,6 +190,12 @@ impl Preparation<'_> {
 
     fn manifest(&self, target: Target) -> Manifest {
         let config = self.config;
+        // Two runs that differ in what was asked of the server are not the same measurement.
+        let mut metadata = config.metadata.clone();
+        metadata.insert("ignore_eos".to_owned(), config.ignore_eos.to_string());
+        if !config.extra_body.is_empty() {
+            metadata.insert("extra_body".to_owned(), Value::Object(config.extra_body.clone()).to_string());
+        }
         Manifest {
             format: 1,
             name: config.name.clone(),
@@ -203,7 +210,7 @@ impl Preparation<'_> {
             prompts_salted: config.salt.is_some(),
             timeouts: config.timeouts,
             tolerances: config.tolerances,
-            metadata: config.metadata.clone(),
+            metadata,
             end: None,
         }
     }

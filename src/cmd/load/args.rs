@@ -39,7 +39,7 @@ Exit codes:
 #[command(override_usage = USAGE, after_help = AFTER_HELP)]
 pub(crate) struct Args {
     /// The server, such as http://127.0.0.1:8000.
-    #[arg(long, visible_alias = "base-url", env = "OPENAI_BASE_URL", value_name = "URL", help_heading = TARGET)]
+    #[arg(long, visible_alias = "base-url", env = "OPENAI_BASE_URL", hide_env_values = true, value_name = "URL", help_heading = TARGET)]
     #[arg(required_unless_present = "plan_only")]
     pub(super) url: Option<BaseUrl>,
     /// The model to ask for [default: the first that the server lists].
@@ -80,7 +80,7 @@ pub(crate) struct Args {
     pub(super) arrival_pattern: Pattern,
     /// How many requests.
     #[arg(long, visible_alias = "request-count", value_name = "COUNT", help_heading = WORK)]
-    #[arg(value_parser = clap::value_parser!(u32).range(1..), required_unless_present_any = ["duration", "plan"])]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=20_000_000), required_unless_present_any = ["duration", "plan"])]
     pub(super) num_prompts: Option<u32>,
     /// For how long requests arrive, in place of --num-prompts.
     #[arg(long, visible_alias = "benchmark-duration", value_name = "SECONDS", value_parser = parse_seconds)]
