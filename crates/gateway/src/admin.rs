@@ -78,7 +78,7 @@ fn answer(shared: &Shared, request: &Request<Incoming>) -> Response<Full<Bytes>>
 fn readiness(shared: &Shared) -> Response<Full<Bytes>> {
     if shared.draining.load(Ordering::Relaxed) {
         text(StatusCode::SERVICE_UNAVAILABLE, "draining\n")
-    } else if shared.up.iter().any(|up| up.load(Ordering::Relaxed)) {
+    } else if shared.health.any_up() {
         text(StatusCode::OK, "ready\n")
     } else {
         text(StatusCode::SERVICE_UNAVAILABLE, "no backend is up\n")

@@ -16,6 +16,7 @@ use crate::admit::Admission;
 use crate::clock::Clock;
 use crate::config::Config;
 use crate::connection::Ending;
+use crate::health::Health;
 use crate::metrics::Metrics;
 use crate::proxy::Shared;
 use crate::upstream::{Dial, Stream, TcpDial, Upstream};
@@ -49,7 +50,7 @@ pub struct Drained {
 }
 
 impl Service {
-    /// A gateway that connects to its backends with `dial`. All backends count as up.
+    /// A gateway that connects to its backends with `dial`. Nothing probes them, so all are offered work.
     #[must_use]
     pub fn new(config: Config, dial: Arc<dyn Dial>) -> Self {
         let clock = Clock::start();
@@ -59,7 +60,7 @@ impl Service {
             admission: Admission::new(&config.scheduler(), clock),
             upstream: Upstream::new(dial, config.timeouts, TaskTracker::new()),
             metrics,
-            up: config.backends.iter().map(|_| AtomicBool::new(true)).collect(),
+            health: Health::unknown(config.backends.len()),
             draining: AtomicBool::new(false),
             requests: AtomicU64::new(0),
             instance: u64::from(std::process::id()),
@@ -133,7 +134,6 @@ impl Gateway {
         // Until its first probe a backend is offered work, but does not make the gateway ready.
         let backends = 0..shared.config.backends.len();
         for index in backends.clone() {
-            shared.up[index].store(false, Ordering::Relaxed);
             shared.metrics.backend_is(index, false);
         }
         let mut background = JoinSet::new();

@@ -20,6 +20,7 @@ use hyper::body::{Body, Frame, Incoming, SizeHint};
 use crate::admit::Admission;
 use crate::clock::Clock;
 use crate::config::Config;
+use crate::health::Health;
 use crate::headers::{self, BACKEND, OUTCOME, QUEUE_MS, Wishes};
 use crate::metrics::{Meter, Metrics};
 use crate::relay::{Relay, RelayError, Work};
@@ -34,8 +35,7 @@ pub(crate) struct Shared {
     pub(crate) admission: Arc<Admission>,
     pub(crate) upstream: Upstream,
     pub(crate) metrics: Arc<Metrics>,
-    /// Which backends answered their last probe.
-    pub(crate) up: Vec<AtomicBool>,
+    pub(crate) health: Health,
     pub(crate) draining: AtomicBool,
     /// Requests so far, for ids of our own.
     pub(crate) requests: AtomicU64,
@@ -140,11 +140,10 @@ impl Shared {
     /// The way of a question about the server, which needs no permit.
     async fn pass_by(&self, request: Request<Incoming>, id: &HeaderValue) -> Scheduled {
         let (outgoing, _) = self.take_in(request, id).await.map_err(unmetered)?;
-        let Some(index) = self.up.iter().position(|up| up.load(Ordering::Relaxed)) else {
+        let Some(backend) = self.health.first_open() else {
             return Err(unmetered(Refusal::Rejected(self.nowhere_to_go())));
         };
-        let backend = BackendId(index as u16);
-        match self.upstream.send(&self.config.backends[index], &outgoing).await {
+        match self.upstream.send(&self.config.backends[backend.index()], &outgoing).await {
             Ok(response) => {
                 self.metrics.ended("passed_by");
                 Ok(self.answer(response, id, backend, None))
