@@ -18,6 +18,8 @@ pub(super) enum Op {
     CancelAny(u64),
     Release(u64, How),
     Forward(Span),
+    /// Time passes and the timer fires late: nothing is polled until the next input.
+    Late(Span),
     Back(Span),
     SetBackend(u16, u32, bool),
     Drain,
@@ -124,6 +126,10 @@ impl<'a> Books<'a> {
             Op::CancelAny(pick) => self.cancel(RequestId(pick % (self.offers + 1)))?,
             Op::Release(pick, how) => self.release(pick, how)?,
             Op::Forward(span) => self.forward(span),
+            Op::Late(span) => {
+                self.forward(span);
+                return Ok(());
+            }
             Op::Back(span) => self.now = self.now.before(span),
             Op::SetBackend(index, permits, up) => {
                 let id = BackendId(index % self.backends.len() as u16);
@@ -322,7 +328,8 @@ pub(super) fn random_op(random: &mut Random) -> Op {
         450..540 => Op::CancelWaiting(random.next_u64()),
         540..580 => Op::CancelAny(random.next_u64()),
         580..800 => Op::Release(random.next_u64(), how),
-        800..930 => Op::Forward(Span::from_nanos(random.between(0, 12))),
+        800..830 => Op::Late(Span::from_nanos(random.between(0, 20))),
+        830..930 => Op::Forward(Span::from_nanos(random.between(0, 12))),
         930..935 => Op::Forward(Span::from_nanos(random.next_u64() >> random.between(0, 40))),
         935..945 => Op::Back(Span::from_nanos(random.between(0, 30))),
         945..998 => {
