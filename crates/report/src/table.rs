@@ -83,9 +83,9 @@ pub(crate) fn rates(summaries: &[Summary]) -> Table {
     table.line("output tokens per s", summaries, |s| s.output.per_s.map(|v| format!("{v:.1}")));
     table.line("tokens counted by", summaries, |s| s.output.tokens.map(|_| count_source(s)));
     table.line("prompt tokens from cache", summaries, |s| {
-        let cached = s.cached?;
-        Some(format!("{} of {} (n={})", fmt::count(cached.tokens), fmt::count(cached.input_tokens), cached.n))
+        s.cached.map(|c| format!("{} of {}", fmt::count(c.tokens), fmt::count(c.input_tokens)))
     });
+    table.line("answers that report the cache", summaries, |s| s.cached.map(|c| format!("n={}", c.n)));
     table.line("window, s", summaries, |s| Some(fmt::trimmed(s.window_s, 3)));
     table
 }
