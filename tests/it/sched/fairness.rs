@@ -22,7 +22,7 @@ use elasticserve_core::sched::{Action, Offer, Order, Scheduler, Settings, Tenant
 use elasticserve_core::time::{Span, Tick};
 
 /// Grants in one trial.
-const GRANTS: usize = 120;
+const GRANTS: usize = 80;
 
 #[test]
 fn backlogged_tenants_stay_within_the_bound_of_fair_queueing_in_every_interval() {
