@@ -60,8 +60,10 @@ pub(crate) struct Server {
     _tasks: JoinSet<()>,
 }
 
+type Script = Box<dyn Fn(&Received) -> Vec<Act> + Send + Sync>;
+
 struct Shared {
-    script: Box<dyn Fn(&Received) -> Vec<Act> + Send + Sync>,
+    script: Script,
     received: Arc<Mutex<Vec<Received>>>,
     /// Requests that came, and connections that clients left.
     seen: watch::Sender<(usize, usize)>,
