@@ -15,6 +15,7 @@
 //! | [`work`] | arrival processes, lengths and the immutable [`work::Plan`] |
 //! | [`ledger`] | the row that every planned arrival ends as |
 //! | [`sse`], [`openai`] | reading event streams and OpenAI-shaped bodies |
+//! | [`stats`] | quantiles and the like |
 //! | [`sim`] | a plan, a scheduler and engine models on virtual time |
 
 pub mod engine;
@@ -27,5 +28,6 @@ pub mod sched;
 pub mod sim;
 pub mod slo;
 pub mod sse;
+pub mod stats;
 pub mod time;
 pub mod work;

@@ -1,5 +1,8 @@
 //! Virtual time: a plan, the gateway's scheduler and engine models, without a clock.
 
+mod figures;
+pub mod reproduce;
 mod world;
 
+pub use figures::{Figures, Tally};
 pub use world::{GatewaySetup, Setup, run};
