@@ -18,6 +18,7 @@ mod fairness;
 #[cfg(test)]
 mod fixture;
 mod fmt;
+mod grid;
 mod html;
 mod quantile;
 mod read;
@@ -30,6 +31,7 @@ mod write;
 
 pub use class::{Class, was_admitted};
 pub use fairness::jain;
+pub use grid::grid;
 pub use html::html;
 pub use quantile::{Distribution, quantile};
 pub use read::{FORMAT, MAX_LINE, MAX_MANIFEST, ReadError, Run, is_run_folder, read_run, runs_in};

@@ -3,13 +3,11 @@
 use std::fmt::Write;
 
 use crate::fmt;
+use crate::grid::grid;
 use crate::quantile::Distribution;
 use crate::summary::Summary;
 use crate::table::{self, Table};
 use crate::verdict::finding;
-
-/// Before the name of a row.
-const INDENT: &str = "  ";
 
 /// The figures of the given runs side by side, and what they mean. Ends without a newline.
 #[must_use]
@@ -66,25 +64,7 @@ fn one_cell(d: &Distribution) -> String {
 }
 
 fn draw(out: &mut String, table: &Table) {
-    let wide = |s: &str| s.chars().count();
-    let names = table.rows.iter().map(|(name, _)| INDENT.len() + wide(name)).chain([wide(table.title)]);
-    let first = names.max().unwrap_or(0);
-    let widths: Vec<usize> = (0..table.columns.len())
-        .map(|i| {
-            table.rows.iter().map(|(_, cells)| wide(&cells[i])).chain([wide(&table.columns[i])]).max().unwrap_or(0)
-        })
-        .collect();
-    let mut line = |name: &str, cells: &[String]| {
-        let _ = write!(out, "{name:first$}");
-        for (cell, width) in cells.iter().zip(&widths) {
-            let _ = write!(out, "  {cell:>width$}");
-        }
-        out.push('\n');
-    };
-    line(table.title, &table.columns);
-    for (name, cells) in &table.rows {
-        line(&format!("{INDENT}{name}"), cells);
-    }
+    out.push_str(&grid(table.title, &table.columns, &table.rows));
 }
 
 #[cfg(test)]
