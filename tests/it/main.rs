@@ -1,7 +1,9 @@
 //! All integration tests, in one binary. Test names are sentences about behaviour.
 
+mod gateway;
 mod load;
 mod mock;
 mod report;
 mod sched;
+mod support;
 mod world;

@@ -16,6 +16,7 @@ use crate::clock::Clock;
 use crate::permit::Permit;
 
 type Answer = Result<Permit, Rejection>;
+type Waiter = oneshot::Sender<Answer>;
 
 /// The scheduler, those who wait for its answers, and its one timer.
 #[derive(Debug)]
@@ -28,7 +29,7 @@ pub(crate) struct Admission {
 #[derive(Debug)]
 struct Inner {
     scheduler: Scheduler,
-    waiters: BTreeMap<RequestId, oneshot::Sender<Answer>>,
+    waiters: BTreeMap<RequestId, Waiter>,
     /// What the timer sleeps for.
     armed: Option<Tick>,
 }
@@ -117,14 +118,12 @@ impl Admission {
         let (result, rearm) = {
             let mut inner = self.lock();
             let now = self.clock.now();
-            let result = input(&mut inner, now);
-            while let Some(action) = inner.scheduler.poll(now) {
-                let (id, answer) = match action {
-                    Action::Grant(ticket) => (ticket.id(), Ok(Permit::new(ticket, Arc::clone(self)))),
-                    Action::Expire(rejection) => (rejection.id, Err(rejection)),
-                };
-                answers.push((inner.waiters.remove(&id), answer));
+            // What has expired must not count against the input, even if the timer is late.
+            if inner.scheduler.next_timer().is_some_and(|at| at < now) {
+                self.poll_out(&mut inner, now, &mut answers);
             }
+            let result = input(&mut inner, now);
+            self.poll_out(&mut inner, now, &mut answers);
             let next = inner.scheduler.next_timer();
             let rearm = next.is_some_and(|at| inner.armed.is_none_or(|armed| at < armed || armed <= now));
             // A timer that is too early wakes once for nothing, which is cheaper than moving it each time.
@@ -143,6 +142,16 @@ impl Admission {
             }
         }
         result
+    }
+
+    fn poll_out(self: &Arc<Self>, inner: &mut Inner, now: Tick, answers: &mut Vec<(Option<Waiter>, Answer)>) {
+        while let Some(action) = inner.scheduler.poll(now) {
+            let (id, answer) = match action {
+                Action::Grant(ticket) => (ticket.id(), Ok(Permit::new(ticket, Arc::clone(self)))),
+                Action::Expire(rejection) => (rejection.id, Err(rejection)),
+            };
+            answers.push((inner.waiters.remove(&id), answer));
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {

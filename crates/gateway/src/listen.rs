@@ -33,7 +33,7 @@ pub(crate) async fn accept(listener: TcpListener, shared: Arc<Shared>, connectio
         };
         let Ok(slot) = Arc::clone(&slots).try_acquire_owned() else {
             shared.metrics.connection_refused();
-            turn_away(stream);
+            turn_away(&stream);
             continue;
         };
         let serving = connection::serve(Arc::clone(&shared), stream, header_timeout, ending.clone());
@@ -56,7 +56,7 @@ async fn accept_one(listener: &TcpListener) -> io::Result<TcpStream> {
     Ok(stream)
 }
 
-fn turn_away(stream: TcpStream) {
+fn turn_away(stream: &TcpStream) {
     // A fresh socket's buffer has room for it; a client that cannot take it is closed all the same.
     let _ = stream.try_write(TOO_MANY);
 }

@@ -20,8 +20,8 @@ use hyper::body::{Body, Frame, Incoming, SizeHint};
 use crate::admit::Admission;
 use crate::clock::Clock;
 use crate::config::Config;
-use crate::health::Health;
 use crate::headers::{self, BACKEND, OUTCOME, QUEUE_MS, Wishes};
+use crate::health::Health;
 use crate::metrics::{Meter, Metrics};
 use crate::relay::{Relay, RelayError, Work};
 use crate::reply::Refusal;
@@ -45,7 +45,7 @@ pub(crate) struct Shared {
 
 /// The body of an answer: a backend's, or our own.
 pub(crate) enum Answer {
-    Relayed(Relay),
+    Relayed(Box<Relay>),
     Own(Full<Bytes>),
 }
 
@@ -55,7 +55,7 @@ impl Body for Answer {
 
     fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, RelayError>>> {
         match self.get_mut() {
-            Self::Relayed(relay) => Pin::new(relay).poll_frame(cx),
+            Self::Relayed(relay) => Pin::new(&mut **relay).poll_frame(cx),
             Self::Own(full) => Pin::new(full).poll_frame(cx).map_err(|never| match never {}),
         }
     }
@@ -192,7 +192,7 @@ impl Shared {
             parts.headers.insert(QUEUE_MS, waited);
         }
         let relay = Relay::new(body, work.map(|(work, _)| work), events, self.config.timeouts.idle);
-        Response::from_parts(parts, Answer::Relayed(relay))
+        Response::from_parts(parts, Answer::Relayed(Box::new(relay)))
     }
 }
 

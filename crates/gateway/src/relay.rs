@@ -114,11 +114,12 @@ impl Relay {
 
     fn end(&mut self, how: How) {
         let Some(mut work) = self.work.take() else { return };
-        if let Reader::Document(kept, size) = &self.reader {
-            if work.success && *size <= MAX_KEPT {
-                let usage = openai::read_piece(&kept.concat()).ok().and_then(|piece| piece.usage);
-                usage.into_iter().for_each(|u| work.meter.usage(u));
-            }
+        if let Reader::Document(kept, size) = &self.reader
+            && work.success
+            && *size <= MAX_KEPT
+        {
+            let usage = openai::read_piece(&kept.concat()).ok().and_then(|piece| piece.usage);
+            usage.into_iter().for_each(|u| work.meter.usage(u));
         }
         work.end(how);
     }
