@@ -251,8 +251,11 @@ impl Shop {
                 // It arrived while the thread slept, but the engine may have been told a later time.
                 self.seen = self.seen.max(at);
                 let Task { prompt, input, output, finish } = task;
-                let seq = self.engine.submit(self.seen, Work { tag, prompt, input, output });
-                self.open.insert(tag, Open { seq, finish, tokens });
+                match self.engine.submit(self.seen, Work { tag, prompt, input, output }) {
+                    Ok(seq) => drop(self.open.insert(tag, Open { seq, finish, tokens })),
+                    // The context is no longer than the engine's room, so requests are refused before.
+                    Err(error) => tracing::error!(%error, "the engine refused work"),
+                }
             }
             Command::Abort { tag } => {
                 let Some(open) = self.open.remove(&tag) else { return };

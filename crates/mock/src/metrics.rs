@@ -24,7 +24,7 @@ pub(crate) fn render(snapshot: &Snapshot, model: &str, kv_capacity: u64) -> Stri
     for (name, help, value) in [
         ("vllm:prefix_cache_queries_total", "Prompt tokens looked up in the prefix cache.", engine.cache_queries),
         ("vllm:prefix_cache_hits_total", "Prompt tokens found in the prefix cache.", engine.cache_hits),
-        ("vllm:num_preemptions_total", "Requests preempted; this engine never does that.", 0),
+        ("vllm:num_preemptions_total", "Times a request lost its seat for want of KV blocks.", engine.preemptions),
         ("vllm:prompt_tokens_total", "Prompt tokens of requests that got a seat.", engine.prompt_tokens),
         ("vllm:generation_tokens_total", "Tokens generated.", engine.generated_tokens),
     ] {

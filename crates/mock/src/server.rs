@@ -36,7 +36,8 @@ pub struct MockConfig {
     pub speed: f64,
     /// The name of the model; the profile's if there is none.
     pub model: Option<String>,
-    /// Prompt and answer together, in tokens; at least 2. The KV cache holds this many for every seat.
+    /// Prompt and answer together, in tokens; at least 2. The KV cache holds this many for every seat,
+    /// unless the profile sets `kv_blocks`: then it must hold this many once.
     pub max_model_len: u32,
 }
 
@@ -96,10 +97,15 @@ impl Server {
         if max_model_len < 2 {
             return invalid(format!("max_model_len must be at least 2, not {max_model_len}"));
         }
+        if let Err(error) = profile.check_room(max_model_len - 1, 1) {
+            return invalid(format!("max_model_len must fit into the profile's engine.kv_blocks: {error}"));
+        }
         let listener = TcpListener::bind(listen).await?;
         let addr = listener.local_addr()?;
         let profile = profile.sped_up(speed);
-        let kv_capacity = u64::from(profile.max_seqs) * u64::from(max_model_len);
+        // Without a limit in the profile, as much as never runs out.
+        let ample = u64::from(profile.max_seqs) * u64::from(max_model_len);
+        let kv_capacity = if profile.kv_blocks.is_some() { profile.kv_room() } else { ample };
         let cache_blocks = usize::try_from(kv_capacity / u64::from(profile.block_tokens)).unwrap_or(usize::MAX);
         let driver = Driver::start(Engine::new(&profile).with_cache_blocks(cache_blocks))?;
         let served =
@@ -224,6 +230,10 @@ mod tests {
             (config(f64::NAN, 8192), "speed"),
             (config(f64::INFINITY, 8192), "speed"),
             (config(1.0, 1), "max_model_len"),
+            (
+                MockConfig { profile: Profile { kv_blocks: Some(511), ..config(1.0, 2).profile }, ..config(1.0, 8192) },
+                "kv_blocks",
+            ),
         ] {
             let error = Server::bind(config, listen).await.unwrap_err();
             assert_eq!(error.kind(), io::ErrorKind::InvalidInput);

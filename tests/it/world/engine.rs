@@ -118,7 +118,7 @@ impl Run {
     fn act(&mut self) {
         for client in &mut self.clients {
             if client.seq.is_none() && client.submit == self.now {
-                client.seq = Some(self.engine.submit(self.now, client.work.clone()));
+                client.seq = Some(self.engine.submit(self.now, client.work.clone()).unwrap());
             }
             if let Some(seq) = client.seq
                 && client.abort.take_if(|at| *at == self.now).is_some()
@@ -178,7 +178,7 @@ fn a_prompt_alone_takes_a_step_for_each_budget_and_each_further_token() {
         let prompt = Prompt::Family(1);
         let warm = random.between(0, u64::from(input)) as u32;
         engine.warm(&prompt, warm);
-        engine.submit(Tick::ZERO, Work { tag: 0, prompt, input, output });
+        engine.submit(Tick::ZERO, Work { tag: 0, prompt, input, output }).unwrap();
 
         let whole = |tokens: u32| tokens / profile.block_tokens * profile.block_tokens;
         let cached = if profile.prefix_cache { whole(input - 1).min(whole(warm)) } else { 0 };

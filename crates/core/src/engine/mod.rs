@@ -11,10 +11,17 @@
 //! and [`Engine::next_wake`] says when to look again. The simulator jumps from one wake-up to the
 //! next; the mock server sleeps until it.
 
+mod batch;
+mod blocks;
 mod cache;
+mod index;
+mod lru;
+mod memory;
 mod model;
 mod profile;
+mod seqs;
 
 pub use cache::{BlockHash, PrefixCache, Prompt};
-pub use model::{Emission, Engine, EngineStats, SeqId, Work};
-pub use profile::{Profile, ProfileError};
+pub use model::{Emission, Engine, EngineStats, TooLong, Work};
+pub use profile::{MAX_KV_BLOCKS, Profile, ProfileError};
+pub use seqs::SeqId;

@@ -2,8 +2,11 @@
 
 use std::collections::VecDeque;
 
-use super::{PrefixCache, Profile, Prompt};
-use crate::time::{Span, Tick};
+use super::batch::{Seat, Step, Token};
+use super::memory::Memory;
+use super::seqs::{Seq, SeqId, Slab};
+use super::{Profile, Prompt};
+use crate::time::Tick;
 
 /// Work for the engine.
 #[derive(Clone, Debug)]
@@ -18,11 +21,14 @@ pub struct Work {
     pub output: u32,
 }
 
-/// A sequence inside the engine. Numbers are not reused while they matter.
-#[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub struct SeqId {
-    slot: u32,
-    generation: u32,
+/// Why work is refused: not even an engine that does nothing else has room for it.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{tokens} tokens of KV cache are needed, and the engine has room for {room}")]
+pub struct TooLong {
+    /// Prompt tokens and output tokens together, without the last one, which is never read.
+    pub tokens: u64,
+    /// What [`Profile::kv_room`] says.
+    pub room: u64,
 }
 
 /// A token that has reached the client.
@@ -49,7 +55,11 @@ pub struct EngineStats {
     pub waiting: u32,
     /// Tokens in the KV cache of running sequences.
     pub kv_tokens: u64,
-    /// Prompt tokens looked up in the prefix cache so far.
+    /// KV blocks in use, shared ones counted once; 0 if the profile sets no `kv_blocks`.
+    pub kv_blocks: u32,
+    /// Times that a sequence lost its seat because KV blocks ran out, so far.
+    pub preemptions: u64,
+    /// Prompt tokens looked up in the prefix cache so far; again after a preemption does not count.
     pub cache_queries: u64,
     /// Prompt tokens found in the prefix cache so far.
     pub cache_hits: u64,
@@ -64,41 +74,33 @@ pub struct EngineStats {
 /// A continuous-batching engine.
 #[derive(Debug)]
 pub struct Engine {
-    profile: Profile,
+    pub(super) profile: Profile,
     now: Tick,
-    seqs: Slab,
+    pub(super) seqs: Slab,
+    submitted: u64,
     /// On the way from the client to the engine's queue.
     arriving: VecDeque<(Tick, SeqId)>,
-    waiting: VecDeque<SeqId>,
-    /// The seats, in order of admission.
-    seats: Vec<SeqId>,
+    pub(super) waiting: VecDeque<SeqId>,
+    /// In order of admission.
+    pub(super) seats: Vec<Seat>,
     /// Fixed steps; the first one runs and ends at `step_end`.
     steps: VecDeque<Step>,
     step_end: Tick,
-    /// On the way from the engine to the client.
-    leaving: VecDeque<(SeqId, Emission)>,
-    cache: PrefixCache,
-    stats: EngineStats,
-    spare: Vec<Vec<SeqId>>,
+    /// On the way from the engine to the clients; none is empty.
+    leaving: VecDeque<Batch>,
+    pub(super) memory: Memory,
+    pub(super) stats: EngineStats,
+    /// Memory to use again.
+    pub(super) spare: Vec<Vec<Token>>,
 }
 
+/// The tokens of one step, on their way.
 #[derive(Debug)]
-struct Step {
-    duration: Span,
-    /// The sequences that get a token out of this step.
-    yields: Vec<SeqId>,
-}
-
-#[derive(Debug)]
-struct Seq {
-    work: Work,
-    cached: u32,
-    /// Prompt tokens that are cached or in fixed steps.
-    prefilled: u32,
-    /// Output tokens in fixed steps.
-    scheduled: u32,
-    /// Output tokens generated.
-    generated: u32,
+struct Batch {
+    at: Tick,
+    tokens: Vec<Token>,
+    /// Tokens handed out.
+    taken: usize,
 }
 
 impl Engine {
@@ -109,23 +111,24 @@ impl Engine {
             profile: profile.clone(),
             now: Tick::ZERO,
             seqs: Slab::default(),
+            submitted: 0,
             arriving: VecDeque::new(),
             waiting: VecDeque::new(),
             seats: Vec::new(),
             steps: VecDeque::new(),
             step_end: Tick::MAX,
             leaving: VecDeque::new(),
-            cache: PrefixCache::new(None),
+            memory: Memory::new(profile),
             stats: EngineStats::default(),
             spare: Vec::new(),
         }
     }
 
-    /// The same engine with a prefix cache of at most `blocks` blocks; without this it has no bound,
-    /// which suits a run of known size.
+    /// The same engine with a prefix cache of at most `blocks` blocks instead of what its profile says.
+    /// No effect if the profile sets `kv_blocks`, of which the cache is a part.
     #[must_use]
     pub fn with_cache_blocks(mut self, blocks: usize) -> Self {
-        self.cache = PrefixCache::new(Some(blocks));
+        self.memory.set_cache_blocks(blocks);
         self
     }
 
@@ -136,14 +139,19 @@ impl Engine {
     }
 
     /// Sends work at `now`, which must not go back; it reaches the queue after the profile's overhead.
-    pub fn submit(&mut self, now: Tick, mut work: Work) -> SeqId {
-        // Events of this very tick wait, so that what is submitted together enters a step together.
-        self.advance_while(|at| at < now);
+    ///
+    /// # Errors
+    /// [`TooLong`] if the work could never have the KV blocks that it needs; then nothing has changed.
+    pub fn submit(&mut self, now: Tick, mut work: Work) -> Result<SeqId, TooLong> {
         work.input = work.input.max(1);
         work.output = work.output.max(1);
-        let id = self.seqs.insert(Seq { work, cached: 0, prefilled: 0, scheduled: 0, generated: 0 });
+        self.profile.check_room(work.input, work.output)?;
+        // Events of this very tick wait, so that what is submitted together enters a step together.
+        self.advance_while(|at| at < now);
+        self.submitted += 1;
+        let id = self.seqs.insert(Seq { work, serial: self.submitted, scheduled: 0, cached: None });
         self.arriving.push_back((now + self.profile.overhead_in, id));
-        id
+        Ok(id)
     }
 
     /// Gives up a sequence; its seat is free for the next step that is formed. False if it has ended.
@@ -154,46 +162,75 @@ impl Engine {
         }
         self.arriving.retain(|(_, other)| *other != id);
         self.waiting.retain(|other| *other != id);
-        self.seats.retain(|other| *other != id);
+        self.vacate_ended();
         // By number and not by tag, which the caller may use twice.
-        self.leaving.retain(|(other, _)| *other != id);
+        for step in &mut self.steps {
+            step.tokens.retain(|token| token.id != id);
+        }
+        for batch in &mut self.leaving {
+            batch.tokens.drain(..batch.taken);
+            batch.taken = 0;
+            batch.tokens.retain(|token| token.id != id);
+        }
+        self.leaving.retain(|batch| !batch.tokens.is_empty());
         true
     }
 
     /// The next token that has reached its client by `now`.
     pub fn poll(&mut self, now: Tick) -> Option<Emission> {
         self.advance(now);
-        self.leaving.front().filter(|(_, e)| e.at <= now)?;
-        self.leaving.pop_front().map(|(_, e)| e)
+        let batch = self.leaving.front_mut().filter(|batch| batch.at <= now)?;
+        let at = batch.at;
+        let &Token { tag, index, cached, last, .. } = batch.tokens.get(batch.taken)?;
+        batch.taken += 1;
+        if batch.taken == batch.tokens.len()
+            && let Some(done) = self.leaving.pop_front()
+        {
+            self.keep_spare(done.tokens);
+        }
+        Some(Emission { tag, at, index, last, cached })
     }
 
-    /// When `poll` may have something new although nothing was submitted.
+    /// When `poll` may have something new, or [`Engine::stats`] may change, although nothing was
+    /// submitted.
     #[must_use]
     pub fn next_wake(&self) -> Option<Tick> {
-        let leaving = self.leaving.front().map(|(_, e)| e.at);
+        let leaving = self.leaving.front().map(|batch| batch.at);
         [leaving, self.next_event()].into_iter().flatten().min()
+    }
+
+    /// The earliest time at which `poll` can have something new although nothing was submitted: what
+    /// happens inside the engine until then is caught up with when it is asked.
+    #[must_use]
+    pub fn next_output(&self) -> Option<Tick> {
+        let leaving = self.leaving.front().map(|batch| batch.at);
+        leaving.or_else(|| {
+            let running = (!self.steps.is_empty()).then_some(self.step_end);
+            let event = running.or_else(|| self.arriving.front().map(|(at, _)| *at))?;
+            Some(event + self.profile.overhead_out)
+        })
     }
 
     /// What the engine is doing.
     #[must_use]
     pub fn stats(&self) -> EngineStats {
-        let kv = self.seats.iter().filter_map(|&id| self.seqs.get(id));
         EngineStats {
             running: self.seats.len() as u32,
             waiting: self.waiting.len() as u32,
-            kv_tokens: kv.map(|s| u64::from(s.prefilled) + u64::from(s.scheduled)).sum(),
+            kv_tokens: self.seats.iter().map(|seat| u64::from(seat.kv_tokens())).sum(),
+            kv_blocks: self.memory.used(),
             ..self.stats
         }
     }
 
     /// Forgets all cached prefixes.
     pub fn reset_prefix_cache(&mut self) {
-        self.cache.clear();
+        self.memory.forget();
     }
 
     /// Marks a prompt as seen before, as if another client had sent it.
     pub fn warm(&mut self, prompt: &Prompt, tokens: u32) {
-        self.cache.insert(prompt, tokens, self.profile.block_tokens);
+        self.memory.warm(prompt, tokens);
     }
 
     fn next_event(&self) -> Option<Tick> {
@@ -223,27 +260,21 @@ impl Engine {
 
     /// Processes the running step: tokens leave, finished sequences give up their seats.
     fn end_step(&mut self) {
-        let Some(mut step) = self.steps.pop_front() else { return };
+        let Some(step) = self.steps.pop_front() else { return };
         self.stats.steps += 1;
-        let at = self.step_end + self.profile.overhead_out;
-        let mut any_finished = false;
-        for id in step.yields.drain(..) {
-            let Some(seq) = self.seqs.get_mut(id) else { continue };
-            seq.generated += 1;
-            self.stats.generated_tokens += 1;
-            let last = seq.generated == seq.work.output;
-            let token = Emission { tag: seq.work.tag, at, index: seq.generated, last, cached: seq.cached };
-            self.leaving.push_back((id, token));
-            if last {
-                any_finished = true;
-                self.seqs.remove(id);
+        self.stats.generated_tokens += step.tokens.len() as u64;
+        if step.any_last {
+            for token in step.tokens.iter().filter(|token| token.last) {
+                self.seqs.remove(token.id);
             }
+            self.vacate_ended();
         }
-        if any_finished {
-            let seqs = &self.seqs;
-            self.seats.retain(|&id| seqs.get(id).is_some());
+        if step.tokens.is_empty() {
+            self.keep_spare(step.tokens);
+        } else {
+            let at = self.step_end + self.profile.overhead_out;
+            self.leaving.push_back(Batch { at, tokens: step.tokens, taken: 0 });
         }
-        self.spare.push(step.yields);
         if let Some(next) = self.steps.front() {
             self.step_end = self.now + next.duration;
         }
@@ -260,112 +291,28 @@ impl Engine {
         }
     }
 
-    fn form_step(&mut self) -> Option<Step> {
-        let mut yields = self.spare.pop().unwrap_or_default();
-        let mut budget = self.profile.token_budget;
-        let (mut decoding, mut prefill, mut kv) = (0, 0, 0);
-        for &id in &self.seats {
-            let Some(seq) = self.seqs.get_mut(id) else { continue };
-            if seq.prefilled == seq.work.input && seq.scheduled < seq.work.output {
-                kv += u64::from(seq.work.input) + u64::from(seq.scheduled);
-                seq.scheduled += 1;
-                decoding += 1;
-                budget -= 1;
-                yields.push(id);
+    /// Takes the seats and blocks of sequences that exist no more.
+    fn vacate_ended(&mut self) {
+        let Self { seats, seqs, memory, .. } = self;
+        seats.retain_mut(|seat| {
+            let stays = seqs.get(seat.id).is_some();
+            if !stays {
+                memory.release(&mut seat.blocks);
             }
-        }
-        // Prompts whose first part is in an earlier step come before those that wait.
-        for index in 0..self.seats.len() {
-            prefill += self.prefill(self.seats[index], &mut budget, &mut kv, &mut yields);
-        }
-        while budget > 0 && self.seats.len() < self.profile.max_seqs as usize {
-            let Some(id) = self.waiting.pop_front() else { break };
-            self.seat(id);
-            prefill += self.prefill(id, &mut budget, &mut kv, &mut yields);
-        }
-        if decoding == 0 && prefill == 0 {
-            self.spare.push(yields);
-            return None;
-        }
-        Some(Step { duration: self.profile.step(kv, prefill, decoding), yields })
+            stays
+        });
     }
 
-    /// Gives a waiting sequence a seat and what the prefix cache has of its prompt.
-    fn seat(&mut self, id: SeqId) {
-        let Some(seq) = self.seqs.get_mut(id) else { return };
-        self.seats.push(id);
-        self.stats.prompt_tokens += u64::from(seq.work.input);
-        if self.profile.prefix_cache {
-            let block = self.profile.block_tokens;
-            seq.cached = self.cache.lookup(&seq.work.prompt, seq.work.input, block);
-            self.cache.insert(&seq.work.prompt, seq.work.input, block);
-            self.stats.cache_queries += u64::from(seq.work.input);
-            self.stats.cache_hits += u64::from(seq.cached);
-        }
-        seq.prefilled = seq.cached;
-    }
-
-    /// Puts as much of the sequence's prompt into the step as the budget allows, and says how much.
-    fn prefill(&mut self, id: SeqId, budget: &mut u32, kv: &mut u64, yields: &mut Vec<SeqId>) -> u32 {
-        let Some(seq) = self.seqs.get_mut(id) else { return 0 };
-        let chunk = (seq.work.input - seq.prefilled).min(*budget);
-        if chunk == 0 {
-            return 0;
-        }
-        *budget -= chunk;
-        *kv += u64::from(seq.prefilled);
-        seq.prefilled += chunk;
-        if seq.prefilled == seq.work.input {
-            seq.scheduled = 1;
-            yields.push(id);
-        }
-        chunk
-    }
-}
-
-/// Sequences by number; a number of a removed one finds nothing.
-#[derive(Debug, Default)]
-struct Slab {
-    entries: Vec<(u32, Option<Seq>)>,
-    free: Vec<u32>,
-}
-
-impl Slab {
-    fn insert(&mut self, seq: Seq) -> SeqId {
-        if let Some(slot) = self.free.pop() {
-            let entry = &mut self.entries[slot as usize];
-            entry.1 = Some(seq);
-            return SeqId { slot, generation: entry.0 };
-        }
-        self.entries.push((0, Some(seq)));
-        SeqId { slot: (self.entries.len() - 1) as u32, generation: 0 }
-    }
-
-    fn get(&self, id: SeqId) -> Option<&Seq> {
-        let (generation, seq) = self.entries.get(id.slot as usize)?;
-        seq.as_ref().filter(|_| *generation == id.generation)
-    }
-
-    fn get_mut(&mut self, id: SeqId) -> Option<&mut Seq> {
-        let (generation, seq) = self.entries.get_mut(id.slot as usize)?;
-        if *generation == id.generation { seq.as_mut() } else { None }
-    }
-
-    fn remove(&mut self, id: SeqId) -> Option<Seq> {
-        let (generation, seq) = self.entries.get_mut(id.slot as usize)?;
-        if *generation != id.generation {
-            return None;
-        }
-        let taken = seq.take()?;
-        *generation = generation.wrapping_add(1);
-        self.free.push(id.slot);
-        Some(taken)
+    fn keep_spare(&mut self, mut tokens: Vec<Token>) {
+        tokens.clear();
+        self.spare.push(tokens);
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::time::Span;
 
     fn profile() -> Profile {
         Profile::built_in("gb10-qwen3-8b-fp8").unwrap()
@@ -389,7 +336,7 @@ mod tests {
     fn an_idle_engine_answers_after_overheads_and_one_step() {
         let p = profile();
         let mut engine = Engine::new(&p);
-        engine.submit(Tick::ZERO, work(1, 64, 3));
+        engine.submit(Tick::ZERO, work(1, 64, 3)).unwrap();
         let tokens = run_to_end(&mut engine);
         let first = Tick::ZERO + p.overhead_in + p.step(0, 64, 0) + p.overhead_out;
         assert_eq!(tokens[0], Emission { tag: 1, at: first, index: 1, last: false, cached: 0 });
@@ -404,8 +351,8 @@ mod tests {
         p.overhead_in = Span::ZERO;
         p.overhead_out = Span::ZERO;
         let mut engine = Engine::new(&p);
-        engine.submit(Tick::ZERO, work(1, 64, 100));
-        engine.submit(Tick::from_nanos(1), work(2, 64, 1));
+        engine.submit(Tick::ZERO, work(1, 64, 100)).unwrap();
+        engine.submit(Tick::from_nanos(1), work(2, 64, 1)).unwrap();
         let tokens = run_to_end(&mut engine);
         let end_of_first = Tick::ZERO + p.step(0, 64, 0);
         let end_of_second = end_of_first + p.step(65, 0, 1);
@@ -414,8 +361,8 @@ mod tests {
 
         p.pipeline_depth = 1;
         let mut engine = Engine::new(&p);
-        engine.submit(Tick::ZERO, work(1, 64, 100));
-        engine.submit(Tick::from_nanos(1), work(2, 64, 1));
+        engine.submit(Tick::ZERO, work(1, 64, 100)).unwrap();
+        engine.submit(Tick::from_nanos(1), work(2, 64, 1)).unwrap();
         let second = *run_to_end(&mut engine).iter().find(|e| e.tag == 2).unwrap();
         assert_eq!(second.at, end_of_first + p.step(65, 64, 1));
     }
@@ -426,8 +373,8 @@ mod tests {
         p.max_seqs = 1;
         p.overhead_in = Span::ZERO;
         let mut engine = Engine::new(&p);
-        engine.submit(Tick::ZERO, work(1, 64, 4));
-        engine.submit(Tick::ZERO, work(2, 64, 4));
+        engine.submit(Tick::ZERO, work(1, 64, 4)).unwrap();
+        engine.submit(Tick::ZERO, work(2, 64, 4)).unwrap();
         let tokens = run_to_end(&mut engine);
         // The engine has nothing else to do in that step, so none is run: the seat passes on at once
         // when the last step has been processed, and the second prompt starts right there.
@@ -437,9 +384,9 @@ mod tests {
 
         p.max_seqs = 2;
         let mut engine = Engine::new(&p);
-        engine.submit(Tick::ZERO, work(0, 64, 100));
-        engine.submit(Tick::ZERO, work(1, 64, 4));
-        engine.submit(Tick::ZERO, work(2, 64, 4));
+        engine.submit(Tick::ZERO, work(0, 64, 100)).unwrap();
+        engine.submit(Tick::ZERO, work(1, 64, 4)).unwrap();
+        engine.submit(Tick::ZERO, work(2, 64, 4)).unwrap();
         let tokens = run_to_end(&mut engine);
         let step_of = |tag, index| {
             let at = tokens.iter().find(|e| e.tag == tag && e.index == index).unwrap().at;
@@ -456,7 +403,7 @@ mod tests {
         p.overhead_in = Span::ZERO;
         p.overhead_out = Span::ZERO;
         let mut engine = Engine::new(&p);
-        engine.submit(Tick::ZERO, work(1, 250, 1));
+        engine.submit(Tick::ZERO, work(1, 250, 1)).unwrap();
         let tokens = run_to_end(&mut engine);
         let expected = Tick::ZERO + p.step(0, 100, 0) + p.step(100, 100, 0) + p.step(200, 50, 0);
         assert_eq!(tokens[0].at, expected);
@@ -467,8 +414,8 @@ mod tests {
         let mut p = profile();
         p.overhead_in = Span::ZERO;
         let mut engine = Engine::new(&p);
-        let first = engine.submit(Tick::ZERO, work(7, 64, 2));
-        engine.submit(Tick::ZERO, work(7, 64, 2));
+        let first = engine.submit(Tick::ZERO, work(7, 64, 2)).unwrap();
+        engine.submit(Tick::ZERO, work(7, 64, 2)).unwrap();
         // Both first tokens are on their way to the clients.
         let now = Tick::ZERO + p.step(0, 128, 0);
         assert!(engine.poll(now).is_none());
@@ -482,7 +429,7 @@ mod tests {
         let cached_again = |mut engine: Engine| {
             for (tag, family) in [(1, 1), (2, 2), (3, 1)] {
                 let now = engine.now;
-                engine.submit(now, Work { tag, prompt: Prompt::Family(family), input: 64, output: 1 });
+                engine.submit(now, Work { tag, prompt: Prompt::Family(family), input: 64, output: 1 }).unwrap();
                 run_to_end(&mut engine);
             }
             engine.stats().cache_hits
@@ -496,8 +443,8 @@ mod tests {
         let mut p = profile();
         p.max_seqs = 1;
         let mut engine = Engine::new(&p);
-        let first = engine.submit(Tick::ZERO, work(1, 64, 100));
-        engine.submit(Tick::ZERO, work(2, 64, 1));
+        let first = engine.submit(Tick::ZERO, work(1, 64, 100)).unwrap();
+        engine.submit(Tick::ZERO, work(2, 64, 1)).unwrap();
         let now = Tick::ZERO + Span::from_millis(200);
         while engine.poll(now).is_some() {}
         assert!(engine.abort(now, first));

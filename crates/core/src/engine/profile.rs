@@ -2,6 +2,7 @@
 
 use serde::Deserialize;
 
+use super::TooLong;
 use crate::time::Span;
 
 /// The parameters of an engine. See `config/engines/` for a commented file.
@@ -38,7 +39,14 @@ pub struct Profile {
     pub pipeline_depth: u32,
     /// Whether blocks of prompts seen before are free.
     pub prefix_cache: bool,
+    /// Blocks of KV cache for what runs and for prefixes together; without a limit if absent.
+    pub kv_blocks: Option<u32>,
+    /// Blocks of the prefix cache where `kv_blocks` is absent; about a million if this is too.
+    pub cache_blocks: Option<u32>,
 }
+
+/// The most KV blocks that can be modelled.
+pub const MAX_KV_BLOCKS: u32 = 1 << 24;
 
 /// Why a profile cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -97,6 +105,22 @@ impl Profile {
         }
     }
 
+    /// The tokens that the whole KV cache has room for.
+    #[must_use]
+    pub fn kv_room(&self) -> u64 {
+        self.kv_blocks.map_or(u64::from(u32::MAX), |blocks| u64::from(blocks) * u64::from(self.block_tokens))
+    }
+
+    /// Whether an otherwise idle engine can serve this.
+    ///
+    /// # Errors
+    /// [`TooLong`] says what is needed and what there is.
+    pub fn check_room(&self, input: u32, output: u32) -> Result<(), TooLong> {
+        let tokens = u64::from(input.max(1)) + u64::from(output.max(1)) - 1;
+        let room = self.kv_room();
+        if tokens <= room { Ok(()) } else { Err(TooLong { tokens, room }) }
+    }
+
     /// The duration of a step.
     ///
     /// `kv_tokens` are the tokens of KV cache read, `prefill_tokens` the prompt tokens computed and
@@ -151,6 +175,8 @@ struct RawEngine {
     token_budget: u32,
     pipeline_depth: u32,
     prefix_cache: bool,
+    kv_blocks: Option<u32>,
+    cache_blocks: Option<u32>,
 }
 
 impl TryFrom<RawProfile> for Profile {
@@ -183,6 +209,16 @@ impl TryFrom<RawProfile> for Profile {
                 return Err(format!("{key} must be 1 or more"));
             }
         }
+        if engine.kv_blocks.is_some_and(|blocks| blocks == 0 || blocks > MAX_KV_BLOCKS) {
+            return Err(format!("engine.kv_blocks must be 1 to {MAX_KV_BLOCKS}; leave it out for no limit"));
+        }
+        if engine.kv_blocks.is_some() && engine.cache_blocks.is_some() {
+            return Err(
+                "engine.cache_blocks has no meaning beside engine.kv_blocks: prefixes live in what is free of \
+                those blocks"
+                    .into(),
+            );
+        }
         if engine.token_budget <= engine.max_seqs {
             return Err(format!(
                 "engine.token_budget must be above engine.max_seqs ({}), not {}: each running sequence takes one token of it",
@@ -205,6 +241,8 @@ impl TryFrom<RawProfile> for Profile {
             token_budget: engine.token_budget,
             pipeline_depth: engine.pipeline_depth,
             prefix_cache: engine.prefix_cache,
+            kv_blocks: engine.kv_blocks,
+            cache_blocks: engine.cache_blocks,
         })
     }
 }

@@ -2,7 +2,9 @@
 
 mod figures;
 pub mod reproduce;
+mod record;
 mod world;
 
 pub use figures::{Figures, Tally};
-pub use world::{GatewaySetup, Setup, run};
+pub use record::{Ending, Record};
+pub use world::{GatewaySetup, Setup, run, run_arrivals};

@@ -1,14 +1,15 @@
 //! A simulated run: the same rows as a real one.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 
+use super::record::{Ending, Record};
 use crate::engine::{Emission, Engine, Profile, Prompt, Work};
 use crate::ids::{RequestId, TenantId};
-use crate::ledger::{CountSource, Row};
-use crate::outcome::{How, RejectReason, Terminal};
+use crate::ledger::Row;
+use crate::outcome::{How, RejectReason};
 use crate::sched::{Action, AuditError, Offer, Scheduler, Settings, Ticket};
 use crate::time::{Span, Tick};
-use crate::work::{Arrival, Plan};
+use crate::work::{Arrival, Plan, PlanTenant};
 
 /// What the plan runs against.
 #[derive(Clone, Debug)]
@@ -46,34 +47,46 @@ impl GatewaySetup {
 ///
 /// # Errors
 /// An [`AuditError`] if the scheduler's invariants break: a defect of this program.
-pub fn run(plan: &Plan, setup: &Setup, sink: impl FnMut(Row)) -> Result<(), AuditError> {
-    World::new(plan, setup, sink).run()
+pub fn run(plan: &Plan, setup: &Setup, mut sink: impl FnMut(Row)) -> Result<(), AuditError> {
+    let arrivals = plan.arrivals().iter().map(|a| (*a, plan.prompt(a)));
+    run_arrivals(&plan.header().tenants, arrivals, setup, |record| sink(record.to_row()))
 }
 
-struct World<'a, F> {
-    plan: &'a Plan,
+/// Runs arrivals as they come, in order of time, and hands over each one's record as it ends. Memory is
+/// taken for what is in flight, not for what has ended or is to come.
+///
+/// # Errors
+/// An [`AuditError`] if the scheduler's invariants break: a defect of this program.
+pub fn run_arrivals(
+    tenants: &[PlanTenant],
+    arrivals: impl IntoIterator<Item = (Arrival, Prompt)>,
+    setup: &Setup,
+    sink: impl FnMut(&Record<'_>),
+) -> Result<(), AuditError> {
+    World::new(tenants, arrivals.into_iter(), setup, sink).run()
+}
+
+struct World<'a, A, F> {
+    tenants: &'a [PlanTenant],
+    arrivals: A,
+    next_arrival: Option<(Arrival, Prompt)>,
     engines: Vec<Engine>,
     gateway: Option<Gateway<'a>>,
-    next_arrival: usize,
-    in_flight: BTreeMap<u32, Flight>,
+    flights: Flights,
     sink: F,
 }
 
 struct Gateway<'a> {
     setup: &'a GatewaySetup,
     scheduler: Scheduler,
-    waiting: BTreeMap<RequestId, u32>,
+    waiting: Waiting,
     returning: VecDeque<(Tick, Ticket)>,
+    /// Wake-ups since the whole queue was audited.
+    unaudited: usize,
 }
 
-/// An arrival between its offer and its end.
-struct Flight {
-    row: Row,
-    ticket: Option<Ticket>,
-}
-
-impl<'a, F: FnMut(Row)> World<'a, F> {
-    fn new(plan: &'a Plan, setup: &'a Setup, sink: F) -> Self {
+impl<'a, A: Iterator<Item = (Arrival, Prompt)>, F: FnMut(&Record<'_>)> World<'a, A, F> {
+    fn new(tenants: &'a [PlanTenant], mut arrivals: A, setup: &'a Setup, sink: F) -> Self {
         let mut engines: Vec<Engine> = setup.engines.iter().map(Engine::new).collect();
         for engine in &mut engines {
             for (prompt, tokens) in &setup.warm {
@@ -83,10 +96,12 @@ impl<'a, F: FnMut(Row)> World<'a, F> {
         let gateway = setup.gateway.as_ref().map(|g| Gateway {
             setup: g,
             scheduler: Scheduler::new(&g.scheduler),
-            waiting: BTreeMap::new(),
+            waiting: Waiting::default(),
             returning: VecDeque::new(),
+            unaudited: 0,
         });
-        Self { plan, engines, gateway, next_arrival: 0, in_flight: BTreeMap::new(), sink }
+        let next_arrival = arrivals.next();
+        Self { tenants, arrivals, next_arrival, engines, gateway, flights: Flights::default(), sink }
     }
 
     fn run(mut self) -> Result<(), AuditError> {
@@ -95,19 +110,19 @@ impl<'a, F: FnMut(Row)> World<'a, F> {
             self.take_releases(now);
             self.take_arrivals(now);
             self.poll_scheduler(now);
-            if let Some(gateway) = &self.gateway {
-                gateway.scheduler.audit()?;
+            if let Some(gateway) = &mut self.gateway {
+                gateway.audit()?;
             }
         }
-        Ok(())
+        self.gateway.map_or(Ok(()), |gateway| gateway.scheduler.audit())
     }
 
     fn next_wake(&self) -> Option<Tick> {
-        let arrival = self.plan.arrivals().get(self.next_arrival).map(|a| self.offered_at(a));
+        let arrival = self.next_arrival.as_ref().map(|(a, _)| self.offered_at(a));
         let gateway = self.gateway.as_ref();
         let release = gateway.and_then(|g| g.returning.front()).map(|(at, _)| *at);
         let timer = gateway.and_then(|g| g.scheduler.next_timer());
-        let engine = self.engines.iter().filter_map(Engine::next_wake).min();
+        let engine = self.engines.iter().filter_map(Engine::next_output).min();
         [arrival, release, timer, engine].into_iter().flatten().min()
     }
 
@@ -118,18 +133,13 @@ impl<'a, F: FnMut(Row)> World<'a, F> {
     }
 
     fn take_arrivals(&mut self, now: Tick) {
-        while let Some(&arrival) = self.plan.arrivals().get(self.next_arrival) {
-            if self.offered_at(&arrival) > now {
+        while self.next_arrival.as_ref().is_some_and(|(a, _)| self.offered_at(a) <= now) {
+            let Some((arrival, prompt)) = std::mem::replace(&mut self.next_arrival, self.arrivals.next()) else {
                 return;
-            }
-            self.next_arrival += 1;
-            let planned = Tick::ZERO + arrival.at;
-            let tenant = &self.plan.tenant(&arrival).name;
-            let mut row = Row::new(arrival.index, tenant, planned, arrival.input, arrival.output);
-            row.send_started = Some(planned);
-            self.in_flight.insert(arrival.index, Flight { row, ticket: None });
+            };
+            let flight = self.flights.start(arrival, prompt);
             let Some(gateway) = &mut self.gateway else {
-                self.submit(now, arrival.index, 0);
+                self.submit(now, flight, 0);
                 continue;
             };
             let offer = Offer {
@@ -139,10 +149,8 @@ impl<'a, F: FnMut(Row)> World<'a, F> {
                 budget: None,
             };
             match gateway.scheduler.offer(now, offer) {
-                Ok(id) => {
-                    gateway.waiting.insert(id, arrival.index);
-                }
-                Err(rejection) => self.reject(now, arrival.index, rejection.reason),
+                Ok(id) => gateway.waiting.insert(id, flight),
+                Err(rejection) => self.reject(now, flight, rejection.reason),
             }
             self.poll_scheduler(now);
         }
@@ -153,33 +161,28 @@ impl<'a, F: FnMut(Row)> World<'a, F> {
             match gateway.scheduler.poll(now) {
                 None => return,
                 Some(Action::Expire(rejection)) => {
-                    if let Some(index) = gateway.waiting.remove(&rejection.id) {
-                        self.reject(now, index, rejection.reason);
+                    if let Some(flight) = gateway.waiting.remove(rejection.id) {
+                        self.reject(now, flight, rejection.reason);
                     }
                 }
                 Some(Action::Grant(ticket)) => {
-                    let Some(index) = gateway.waiting.remove(&ticket.id()) else { continue };
+                    let Some(flight) = gateway.waiting.remove(ticket.id()) else { continue };
                     let backend = ticket.backend().index();
-                    if let Some(flight) = self.in_flight.get_mut(&index) {
-                        flight.row.queue = Some(ticket.waited());
-                        flight.row.backend = Some(backend.to_string());
-                        flight.ticket = Some(ticket);
-                    }
-                    self.submit(now, index, backend);
+                    self.flights.get(flight).ticket = Some(ticket);
+                    self.submit(now, flight, backend);
                 }
             }
         }
     }
 
-    fn submit(&mut self, now: Tick, index: u32, engine: usize) {
-        let arrival = self.plan.arrivals()[index as usize];
-        let work = Work {
-            tag: u64::from(index),
-            prompt: Prompt::Family(arrival.prompt),
-            input: arrival.input,
-            output: arrival.output,
-        };
-        self.engines[engine].submit(now, work);
+    fn submit(&mut self, now: Tick, flight: u32, engine: usize) {
+        let Flight { arrival, prompt, .. } = self.flights.get(flight);
+        let work =
+            Work { tag: u64::from(flight), prompt: prompt.clone(), input: arrival.input, output: arrival.output };
+        if let Err(why) = self.engines[engine].submit(now, work) {
+            let at = now + self.overhead_out();
+            self.end(now, flight, |_| Ending::TooLong { at, why });
+        }
     }
 
     fn take_tokens(&mut self, now: Tick) {
@@ -191,30 +194,18 @@ impl<'a, F: FnMut(Row)> World<'a, F> {
     }
 
     fn take_token(&mut self, token: Emission) {
-        let index = token.tag as u32;
-        let overhead = self.gateway.as_ref().map_or(Span::ZERO, |g| g.setup.overhead_out);
-        let at = token.at + overhead;
-        let Some(flight) = self.in_flight.get_mut(&index) else { return };
-        let row = &mut flight.row;
-        if let Some(before) = row.last_content.replace(at) {
-            row.gaps.push(at.since(before));
+        let Emission { tag, at, index, last, cached } = token;
+        let seen = at + self.overhead_out();
+        // The tag is the flight's number.
+        let flight = self.flights.get(tag as u32);
+        if index == 1 {
+            flight.first = seen;
         } else {
-            (row.head, row.first_event, row.first_content) = (Some(at), Some(at), Some(at));
-            row.status = Some(200);
-            row.cached_tokens = Some(token.cached);
+            flight.gaps.push(seen.since(flight.last));
         }
-        if !token.last {
-            return;
-        }
-        let Some(Flight { mut row, ticket }) = self.in_flight.remove(&index) else { return };
-        row.state = Terminal::Completed;
-        row.end = Some(at);
-        row.input_tokens = Some(row.input_planned);
-        row.output_tokens = Some(token.index);
-        row.output_tokens_from = Some(CountSource::Usage);
-        (self.sink)(row);
-        if let (Some(gateway), Some(ticket)) = (&mut self.gateway, ticket) {
-            gateway.returning.push_back((token.at + gateway.setup.release_delay, ticket));
+        flight.last = seen;
+        if last {
+            self.end(at, tag as u32, |f| Ending::Completed { first: f.first, last: f.last, cached, gaps: &f.gaps });
         }
     }
 
@@ -229,18 +220,117 @@ impl<'a, F: FnMut(Row)> World<'a, F> {
         }
     }
 
-    fn reject(&mut self, now: Tick, index: u32, reason: RejectReason) {
-        let Some(Flight { mut row, .. }) = self.in_flight.remove(&index) else { return };
-        let overhead = self.gateway.as_ref().map_or(Span::ZERO, |g| g.setup.overhead_out);
-        row.state = Terminal::Rejected;
-        row.status = Some(match reason {
-            RejectReason::QueueFull | RejectReason::QueueExpired => 429,
-            RejectReason::NoBackend | RejectReason::Draining => 503,
-        });
-        row.reason = Some(reason.name().to_owned());
-        row.head = Some(now + overhead);
-        row.end = Some(now + overhead);
-        (self.sink)(row);
+    fn reject(&mut self, now: Tick, flight: u32, reason: RejectReason) {
+        let at = now + self.overhead_out();
+        self.end(now, flight, |_| Ending::Rejected { at, reason });
+    }
+
+    /// Hands over the record, and lets the ticket go back if there is one.
+    fn end(&mut self, now: Tick, number: u32, ending: impl FnOnce(&Flight) -> Ending<'_>) {
+        let flight = self.flights.get(number);
+        let ticket = flight.ticket.take();
+        let record = Record {
+            arrival: flight.arrival,
+            tenant: self.tenants.get(usize::from(flight.arrival.tenant)).map_or("", |t| &t.name),
+            queue: ticket.as_ref().map(Ticket::waited),
+            backend: ticket.as_ref().map(|t| t.backend().0),
+            ending: ending(flight),
+        };
+        (self.sink)(&record);
+        self.flights.end(number);
+        if let (Some(gateway), Some(ticket)) = (&mut self.gateway, ticket) {
+            gateway.returning.push_back((now + gateway.setup.release_delay, ticket));
+        }
+    }
+
+    fn overhead_out(&self) -> Span {
+        self.gateway.as_ref().map_or(Span::ZERO, |g| g.setup.overhead_out)
+    }
+}
+
+impl Gateway<'_> {
+    /// The least number of wake-ups between two audits of the whole queue.
+    const AUDIT_EVERY: usize = 4096;
+
+    /// Checks the scheduler. The counts cost the same whatever waits. All that waits is gone over
+    /// only now and then, so that this too is constant on average; in debug builds always.
+    fn audit(&mut self) -> Result<(), AuditError> {
+        self.unaudited += 1;
+        if !cfg!(debug_assertions) && self.unaudited < Self::AUDIT_EVERY.max(self.scheduler.queued()) {
+            return self.scheduler.audit_counts();
+        }
+        self.unaudited = 0;
+        self.scheduler.audit()
+    }
+}
+
+/// An arrival between its offer and its end.
+struct Flight {
+    arrival: Arrival,
+    prompt: Prompt,
+    ticket: Option<Ticket>,
+    first: Tick,
+    last: Tick,
+    gaps: Vec<Span>,
+}
+
+/// Flights by number; numbers and memory are used again.
+#[derive(Default)]
+struct Flights {
+    all: Vec<Flight>,
+    free: Vec<u32>,
+}
+
+impl Flights {
+    fn start(&mut self, arrival: Arrival, prompt: Prompt) -> u32 {
+        if let Some(number) = self.free.pop() {
+            let flight = self.get(number);
+            (flight.arrival, flight.prompt) = (arrival, prompt);
+            flight.gaps.clear();
+            return number;
+        }
+        let (first, last) = (Tick::ZERO, Tick::ZERO);
+        self.all.push(Flight { arrival, prompt, ticket: None, first, last, gaps: Vec::new() });
+        (self.all.len() - 1) as u32
+    }
+
+    /// A flight that has started and not ended.
+    fn get(&mut self, number: u32) -> &mut Flight {
+        &mut self.all[number as usize]
+    }
+
+    fn end(&mut self, number: u32) {
+        self.free.push(number);
+    }
+}
+
+/// Flights by the scheduler's number. The scheduler counts offers up, so what waits lies close together.
+#[derive(Default)]
+struct Waiting {
+    /// The number of the first place.
+    base: u64,
+    flights: VecDeque<Option<u32>>,
+}
+
+impl Waiting {
+    fn insert(&mut self, id: RequestId, flight: u32) {
+        if self.flights.is_empty() {
+            self.base = id.0;
+        }
+        let place = (id.0 - self.base) as usize;
+        // Those between were turned away at once.
+        self.flights.resize(place, None);
+        self.flights.push_back(Some(flight));
+    }
+
+    fn remove(&mut self, id: RequestId) -> Option<u32> {
+        let place = id.0.checked_sub(self.base)? as usize;
+        let flight = self.flights.get_mut(place)?.take();
+        while self.flights.front().is_some_and(Option::is_none) {
+            self.flights.pop_front();
+            self.base += 1;
+        }
+        flight
     }
 }
 

@@ -63,33 +63,38 @@ impl ArrivalProcess {
         None
     }
 
-    /// The planned times, ascending, and the window that they belong to.
-    pub(super) fn times(&self, seed: u64, extent: Extent) -> (Vec<Span>, Span) {
+    /// The planned times, ascending, drawn as they are asked for.
+    pub(super) fn times(&self, seed: u64, extent: Extent) -> Box<dyn Iterator<Item = Span> + '_> {
         match (self, extent) {
-            (Self::Constant { rate }, Extent::Count(n)) => {
-                ((1..=n).map(|i| at(f64::from(i) / rate)).collect(), at(f64::from(n) / rate))
-            }
+            (Self::Constant { rate }, Extent::Count(n)) => Box::new((1..=n).map(move |i| at(f64::from(i) / rate))),
             (Self::Constant { rate }, Extent::Duration(window)) => {
                 let n = libm::floor(window.as_secs_f64() * rate + 1e-9) as u32;
-                ((1..=n).map(|i| at(f64::from(i) / rate)).collect(), window)
+                Box::new((1..=n).map(move |i| at(f64::from(i) / rate)))
             }
             (Self::Poisson { rate }, Extent::Count(n)) => {
-                let times: Vec<f64> = exponential_sums(seed).take(n as usize).collect();
-                let last = times.last().copied().unwrap_or(1.0);
-                let end = f64::from(n) / rate;
-                (times.iter().map(|t| at(t / last * end)).collect(), at(end))
+                // Drawn twice instead of kept: the last one decides the scale of all.
+                let times = move || exponential_sums(seed).take(n as usize);
+                let (last, end) = (times().last().unwrap_or(1.0), f64::from(n) / rate);
+                Box::new(times().map(move |t| at(t / last * end)))
             }
             (Self::Poisson { rate }, Extent::Duration(window)) => {
-                let times = exponential_sums(seed).map(|t| at(t / rate));
-                (times.take_while(|t| *t < window).collect(), window)
+                Box::new(exponential_sums(seed).map(move |t| at(t / rate)).take_while(move |t| *t < window))
             }
             (Self::Recorded { rate, unit_times, .. }, extent) => {
-                let times = unit_times.iter().map(|t| at(t / rate));
+                let times = unit_times.iter().map(move |t| at(t / rate));
                 match extent {
-                    Extent::Count(n) => (times.take(n as usize).collect(), at(f64::from(n) / rate)),
-                    Extent::Duration(window) => (times.take_while(|t| *t < window).collect(), window),
+                    Extent::Count(n) => Box::new(times.take(n as usize)),
+                    Extent::Duration(window) => Box::new(times.take_while(move |t| *t < window)),
                 }
             }
+        }
+    }
+
+    /// The time that the arrivals belong to.
+    pub(super) fn window(&self, extent: Extent) -> Span {
+        match extent {
+            Extent::Count(n) => at(f64::from(n) / self.rate()),
+            Extent::Duration(window) => window,
         }
     }
 }

@@ -1,9 +1,12 @@
 //! The plan of a run: every arrival with its time, tenant and lengths.
 
+use std::sync::Arc;
+
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use super::{ArrivalProcess, Extent, Lengths};
+use crate::engine::Prompt;
 use crate::rng::{Random, Stream, mix};
 use crate::slo::Slo;
 use crate::time::Span;
@@ -80,6 +83,19 @@ pub struct PlanHeader {
 pub struct Plan {
     header: PlanHeader,
     arrivals: Vec<Arrival>,
+    /// The chunks of each arrival's prompt; empty if no arrival says any.
+    blocks: Vec<Arc<[u64]>>,
+}
+
+/// A line of a plan's text.
+#[derive(Serialize, Deserialize)]
+struct Line {
+    #[serde(flatten)]
+    arrival: Arrival,
+    /// Hashes of the prompt's chunks of [`Prompt::CHUNK_TOKENS`], where the plan comes from a trace that
+    /// says them; else the prompt is what `arrival.prompt` says.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    blocks: Vec<u64>,
 }
 
 /// Why there is no plan.
@@ -98,36 +114,43 @@ pub enum PlanError {
     },
 }
 
+impl PlanSpec {
+    /// The arrivals of the plan, drawn as they are asked for: for runs whose plan does not fit in memory.
+    ///
+    /// # Errors
+    /// [`PlanError::Spec`] names the parameter that is out of range.
+    pub fn arrivals(&self) -> Result<impl Iterator<Item = Arrival>, PlanError> {
+        let problem = self
+            .process
+            .problem()
+            .or_else(|| self.input.problem("input"))
+            .or_else(|| self.output.problem("output"))
+            .or_else(|| tenants_problem(&self.tenants));
+        if let Some(problem) = problem {
+            return Err(PlanError::Spec(problem));
+        }
+        let mut lengths = Random::new(self.seed, Stream::Lengths);
+        let mut tenants = Random::new(self.seed, Stream::Tenants);
+        let total: f64 = self.tenants.iter().map(|t| t.share).sum();
+        Ok((0u32..).zip(self.process.times(self.seed, self.extent)).map(move |(index, at)| Arrival {
+            index,
+            at,
+            tenant: pick(&self.tenants, tenants.unit() * total),
+            input: self.input.draw(&mut lengths),
+            output: self.output.draw(&mut lengths),
+            prompt: mix(self.seed, u64::from(index)),
+        }))
+    }
+}
+
 impl Plan {
     /// Draws a plan. The same specification gives the same plan everywhere.
     ///
     /// # Errors
     /// [`PlanError::Spec`] names the parameter that is out of range.
     pub fn generate(spec: &PlanSpec) -> Result<Self, PlanError> {
-        let problem = spec
-            .process
-            .problem()
-            .or_else(|| spec.input.problem("input"))
-            .or_else(|| spec.output.problem("output"))
-            .or_else(|| tenants_problem(&spec.tenants));
-        if let Some(problem) = problem {
-            return Err(PlanError::Spec(problem));
-        }
-        let (times, window) = spec.process.times(spec.seed, spec.extent);
-        let mut lengths = Random::new(spec.seed, Stream::Lengths);
-        let mut tenants = Random::new(spec.seed, Stream::Tenants);
-        let total: f64 = spec.tenants.iter().map(|t| t.share).sum();
-        let arrivals: Vec<Arrival> = (0u32..)
-            .zip(times)
-            .map(|(index, at)| Arrival {
-                index,
-                at,
-                tenant: pick(&spec.tenants, tenants.unit() * total),
-                input: spec.input.draw(&mut lengths),
-                output: spec.output.draw(&mut lengths),
-                prompt: mix(spec.seed, u64::from(index)),
-            })
-            .collect();
+        let arrivals = spec.arrivals()?.collect();
+        let window = spec.process.window(spec.extent);
         Ok(Self::assemble(spec.seed, spec.process.clone(), window, spec.tenants.clone(), arrivals))
     }
 
@@ -169,7 +192,7 @@ impl Plan {
     ) -> Self {
         let count = arrivals.len() as u32;
         let header = PlanHeader { format: 1, model: "open".into(), seed, process, window, count, tenants };
-        Self { header, arrivals }
+        Self { header, arrivals, blocks: Vec::new() }
     }
 
     /// What the plan says about itself.
@@ -188,6 +211,42 @@ impl Plan {
     #[must_use]
     pub fn tenant(&self, arrival: &Arrival) -> &PlanTenant {
         &self.header.tenants[usize::from(arrival.tenant)]
+    }
+
+    /// The same plan with the chunks of each arrival's prompt, in the order of the arrivals: hashes of
+    /// [`Prompt::CHUNK_TOKENS`] tokens each, and all before them. None for a prompt that shares what
+    /// its number says.
+    ///
+    /// # Errors
+    /// [`PlanError::Spec`] if there is not one list for each arrival, or one is longer than its prompt.
+    pub fn with_blocks(mut self, blocks: Vec<Arc<[u64]>>) -> Result<Self, PlanError> {
+        if blocks.len() != self.arrivals.len() {
+            let problem = format!("{} lists of blocks for {} arrivals", blocks.len(), self.arrivals.len());
+            return Err(PlanError::Spec(problem));
+        }
+        if let Some((a, problem)) =
+            self.arrivals.iter().zip(&blocks).find_map(|(a, b)| Some((a, blocks_problem(a, b)?)))
+        {
+            return Err(PlanError::Spec(format!("arrival {}: {problem}", a.index)));
+        }
+        let any = blocks.iter().any(|b| !b.is_empty());
+        self.blocks = if any { blocks } else { Vec::new() };
+        Ok(self)
+    }
+
+    /// The chunks of an arrival's prompt; empty if the plan does not say them.
+    #[must_use]
+    pub fn blocks(&self, arrival: &Arrival) -> &[u64] {
+        self.blocks.get(arrival.index as usize).map_or(&[], |b| b)
+    }
+
+    /// What the engine model knows an arrival's prompt by.
+    #[must_use]
+    pub fn prompt(&self, arrival: &Arrival) -> Prompt {
+        match self.blocks.get(arrival.index as usize) {
+            Some(blocks) if !blocks.is_empty() => Prompt::Chunks(Arc::clone(blocks)),
+            _ => Prompt::Family(arrival.prompt),
+        }
     }
 
     /// The same plan in time that runs `factor` times faster: arrivals, window and SLOs alike.
@@ -213,7 +272,8 @@ impl Plan {
     #[must_use]
     pub fn to_ndjson(&self) -> String {
         let header = serde_json::to_string(&self.header);
-        let arrivals = self.arrivals.iter().map(serde_json::to_string);
+        let line = |arrival: &Arrival| Line { arrival: *arrival, blocks: self.blocks(arrival).to_vec() };
+        let arrivals = self.arrivals.iter().map(|arrival| serde_json::to_string(&line(arrival)));
         // Serialising numbers and strings to memory cannot fail.
         std::iter::once(header).chain(arrivals).flatten().map(|line| line + "\n").collect()
     }
@@ -231,8 +291,9 @@ impl Plan {
             return Err(at(0, problem));
         }
         let mut arrivals: Vec<Arrival> = Vec::new();
+        let mut all_blocks: Vec<Arc<[u64]>> = Vec::new();
         for (number, line) in lines {
-            let arrival: Arrival = serde_json::from_str(line).map_err(|e| at(number, e.to_string()))?;
+            let Line { arrival, blocks } = serde_json::from_str(line).map_err(|e| at(number, e.to_string()))?;
             if arrival.index as usize != arrivals.len() {
                 return Err(at(number, format!("index {} where {} belongs", arrival.index, arrivals.len())));
             }
@@ -245,13 +306,17 @@ impl Plan {
             if arrival.input == 0 || arrival.output == 0 {
                 return Err(at(number, "lengths must be 1 token or more".into()));
             }
+            if let Some(problem) = blocks_problem(&arrival, &blocks) {
+                return Err(at(number, problem));
+            }
             arrivals.push(arrival);
+            all_blocks.push(blocks.into());
         }
         if arrivals.len() != header.count as usize {
             let problem = format!("{} arrivals where the header says {}", arrivals.len(), header.count);
             return Err(at(0, problem));
         }
-        Ok(Self { header, arrivals })
+        Self { header, arrivals, blocks: Vec::new() }.with_blocks(all_blocks)
     }
 
     /// SHA-256 of the plan's text, in hexadecimal.
@@ -259,6 +324,14 @@ impl Plan {
     pub fn hash(&self) -> String {
         Sha256::digest(self.to_ndjson()).iter().map(|b| format!("{b:02x}")).collect()
     }
+}
+
+fn blocks_problem(arrival: &Arrival, blocks: &[u64]) -> Option<String> {
+    let most = arrival.input.div_ceil(Prompt::CHUNK_TOKENS) as usize;
+    let chunk = Prompt::CHUNK_TOKENS;
+    (blocks.len() > most).then(|| {
+        format!("{} blocks of {chunk} tokens for {} input tokens, which have {most}", blocks.len(), arrival.input)
+    })
 }
 
 fn tenants_problem(tenants: &[PlanTenant]) -> Option<String> {
