@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a helper of a test that cannot go on says so")]
 
+mod determinism;
 mod failures;
 mod leaving;
 mod lifecycle;
