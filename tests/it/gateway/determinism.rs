@@ -17,6 +17,8 @@ async fn run(seed: u64) -> (String, usize) {
     let (mut gateway, mut backend) = Piped::start(4, |raw| {
         raw.queue.budget = Some("750ms".into());
         raw.queue.depth = Some(16);
+        // All clients connect before the first one sends.
+        raw.timeouts.header = Some("1h".into());
     });
     let origin = Instant::now();
     let log: Arc<Mutex<Vec<String>>> = Arc::default();
