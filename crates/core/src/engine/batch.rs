@@ -10,8 +10,10 @@ use crate::time::Span;
 #[derive(Debug)]
 pub(super) struct Step {
     pub(super) duration: Span,
-    /// The tokens that come out of it.
+    /// The tokens that come out of it and are handed out.
     pub(super) tokens: Vec<Token>,
+    /// How many come out of it.
+    pub(super) yields: u32,
     /// Whether one of them is a last one.
     pub(super) any_last: bool,
 }
@@ -57,8 +59,8 @@ impl Seat {
         self.prefill_left > 0 || self.scheduled < self.output
     }
 
-    fn next_token(&mut self) -> Token {
-        self.scheduled += 1;
+    /// The token that was scheduled last.
+    const fn latest(&self) -> Token {
         let (index, last) = (self.scheduled, self.scheduled == self.output);
         Token { id: self.id, tag: self.tag, index, cached: self.cached, last }
     }
@@ -72,6 +74,9 @@ struct Draft {
     kv_tokens: u64,
     tokens: Vec<Token>,
     any_last: bool,
+    first_tokens: u32,
+    /// Whether tokens between the first and the last one of an answer are left out of `tokens`.
+    ends_only: bool,
 }
 
 impl Draft {
@@ -79,7 +84,10 @@ impl Draft {
         self.kv_tokens += u64::from(seat.kv_tokens());
         self.decoding += 1;
         self.budget -= 1;
-        self.yield_token(seat);
+        seat.scheduled += 1;
+        if !self.ends_only || seat.scheduled == seat.output {
+            self.hand_out(seat);
+        }
     }
 
     /// Puts as much of what is left to prefill into the step as the budget allows.
@@ -93,19 +101,22 @@ impl Draft {
         self.prefill += chunk;
         seat.prefill_left -= chunk;
         if seat.prefill_left == 0 {
-            self.yield_token(seat);
+            seat.scheduled += 1;
+            self.first_tokens += 1;
+            self.hand_out(seat);
         }
     }
 
-    fn yield_token(&mut self, seat: &mut Seat) {
-        let token = seat.next_token();
+    fn hand_out(&mut self, seat: &Seat) {
+        let token = seat.latest();
         self.any_last |= token.last;
         self.tokens.push(token);
     }
 
     fn finish(self, profile: &Profile) -> Step {
         let duration = profile.step(self.kv_tokens, self.prefill, self.decoding);
-        Step { duration, tokens: self.tokens, any_last: self.any_last }
+        let yields = self.decoding + self.first_tokens;
+        Step { duration, tokens: self.tokens, yields, any_last: self.any_last }
     }
 }
 
@@ -113,8 +124,16 @@ impl Engine {
     /// The next step, or nothing if there is nothing to do.
     pub(super) fn form_step(&mut self) -> Option<Step> {
         let tokens = self.spare.pop().unwrap_or_default();
-        let budget = self.profile.token_budget;
-        let mut draft = Draft { budget, decoding: 0, prefill: 0, kv_tokens: 0, tokens, any_last: false };
+        let mut draft = Draft {
+            budget: self.profile.token_budget,
+            decoding: 0,
+            prefill: 0,
+            kv_tokens: 0,
+            tokens,
+            any_last: false,
+            first_tokens: 0,
+            ends_only: self.ends_only(),
+        };
         let all_kept = self.decode(&mut draft);
         // Prompts whose first part is in an earlier step come before those that wait.
         for seat in &mut self.seats {

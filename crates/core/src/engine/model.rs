@@ -92,6 +92,8 @@ pub struct Engine {
     pub(super) stats: EngineStats,
     /// Memory to use again.
     pub(super) spare: Vec<Vec<Token>>,
+    /// When tokens of the last steps reached their clients, if not every token is handed out.
+    times: Option<StepTimes>,
 }
 
 /// The tokens of one step, on their way.
@@ -121,7 +123,29 @@ impl Engine {
             memory: Memory::new(profile),
             stats: EngineStats::default(),
             spare: Vec::new(),
+            times: None,
         }
+    }
+
+    /// The same engine, handing out only the first and the last token of an answer, which is much faster;
+    /// [`Engine::times`] has the others' times. No effect if the profile sets `kv_blocks`: only where
+    /// nothing is preempted does an answer get a token from every step between its ends.
+    #[must_use]
+    pub fn with_ends_only(mut self) -> Self {
+        self.times = self.profile.kv_blocks.is_none().then(StepTimes::default);
+        self
+    }
+
+    /// Whether only the first and the last token of an answer are handed out.
+    #[must_use]
+    pub const fn ends_only(&self) -> bool {
+        self.times.is_some()
+    }
+
+    /// When the tokens of an answer reached the client: the last `count` of those up to `at`, which must be
+    /// the time of its last token, just polled. None unless [`Engine::ends_only`].
+    pub fn times(&self, at: Tick, count: u32) -> impl Iterator<Item = Tick> + Clone {
+        self.times.as_ref().into_iter().flat_map(move |times| times.last(at, count))
     }
 
     /// The same engine with a prefix cache of at most `blocks` blocks instead of what its profile says.
@@ -149,6 +173,9 @@ impl Engine {
         // Events of this very tick wait, so that what is submitted together enters a step together.
         self.advance_while(|at| at < now);
         self.submitted += 1;
+        if let Some(times) = &mut self.times {
+            times.longest = times.longest.max(work.output as usize);
+        }
         let id = self.seqs.insert(Seq { work, serial: self.submitted, scheduled: 0, cached: None });
         self.arriving.push_back((now + self.profile.overhead_in, id));
         Ok(id)
@@ -165,7 +192,9 @@ impl Engine {
         self.vacate_ended();
         // By number and not by tag, which the caller may use twice.
         for step in &mut self.steps {
+            let before = step.tokens.len();
             step.tokens.retain(|token| token.id != id);
+            step.yields -= (before - step.tokens.len()) as u32;
         }
         for batch in &mut self.leaving {
             batch.tokens.drain(..batch.taken);
@@ -262,17 +291,22 @@ impl Engine {
     fn end_step(&mut self) {
         let Some(step) = self.steps.pop_front() else { return };
         self.stats.steps += 1;
-        self.stats.generated_tokens += step.tokens.len() as u64;
+        self.stats.generated_tokens += u64::from(step.yields);
         if step.any_last {
             for token in step.tokens.iter().filter(|token| token.last) {
                 self.seqs.remove(token.id);
             }
             self.vacate_ended();
         }
+        let at = self.step_end + self.profile.overhead_out;
+        if let Some(times) = &mut self.times
+            && step.yields > 0
+        {
+            times.push(at, self.leaving.len());
+        }
         if step.tokens.is_empty() {
             self.keep_spare(step.tokens);
         } else {
-            let at = self.step_end + self.profile.overhead_out;
             self.leaving.push_back(Batch { at, tokens: step.tokens, taken: 0 });
         }
         if let Some(next) = self.steps.front() {
@@ -306,6 +340,28 @@ impl Engine {
     fn keep_spare(&mut self, mut tokens: Vec<Token>) {
         tokens.clear();
         self.spare.push(tokens);
+    }
+}
+
+/// When the tokens of the last steps that had any reached their clients, ascending.
+#[derive(Debug, Default)]
+struct StepTimes {
+    times: VecDeque<Tick>,
+    /// Tokens of the longest answer so far: as many steps may be asked for.
+    longest: usize,
+}
+
+impl StepTimes {
+    /// Adds a step. `unpolled` steps before it may still be asked for with as many before them.
+    fn push(&mut self, at: Tick, unpolled: usize) {
+        self.times.push_back(at);
+        let excess = self.times.len().saturating_sub(self.longest + unpolled + 1);
+        self.times.drain(..excess);
+    }
+
+    fn last(&self, at: Tick, count: u32) -> impl Iterator<Item = Tick> + Clone {
+        let end = self.times.partition_point(|time| *time <= at);
+        self.times.range(end.saturating_sub(count as usize)..end).copied()
     }
 }
 

@@ -121,7 +121,7 @@ impl Profile {
         if tokens <= room { Ok(()) } else { Err(TooLong { tokens, room }) }
     }
 
-    /// The duration of a step.
+    /// The duration of a step, at least one nanosecond.
     ///
     /// `kv_tokens` are the tokens of KV cache read, `prefill_tokens` the prompt tokens computed and
     /// `decoding` the sequences that decode.
@@ -135,7 +135,7 @@ impl Profile {
                 + self.prefill_ms_per_token * beyond_roof
                 + self.attention_ms * thousands * thousands;
         }
-        Span::from_millis_f64(ms)
+        Span::from_millis_f64(ms).max(Span::from_nanos(1))
     }
 }
 

@@ -6,5 +6,5 @@ mod record;
 mod world;
 
 pub use figures::{Figures, Tally};
-pub use record::{Ending, Record};
+pub use record::{Ending, Gaps, Record};
 pub use world::{GatewaySetup, Setup, run, run_arrivals};

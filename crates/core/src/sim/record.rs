@@ -1,6 +1,6 @@
 //! How a simulated arrival ended, without anything on the heap.
 
-use crate::engine::TooLong;
+use crate::engine::{Engine, TooLong};
 use crate::ledger::{CountSource, Row};
 use crate::outcome::{RejectReason, Terminal};
 use crate::time::{Span, Tick};
@@ -33,7 +33,7 @@ pub enum Ending<'a> {
         /// Prompt tokens that came from the prefix cache.
         cached: u32,
         /// The gaps between its tokens.
-        gaps: &'a [Span],
+        gaps: Gaps<'a>,
     },
     /// Turned away by the gateway.
     Rejected {
@@ -49,6 +49,32 @@ pub enum Ending<'a> {
         /// What was needed and what there was.
         why: TooLong,
     },
+}
+
+/// The gaps between the tokens of an answer, worked out when they are asked for.
+#[derive(Copy, Clone, Debug)]
+pub struct Gaps<'a>(pub(super) GapsFrom<'a>);
+
+/// Where gaps come from.
+#[derive(Copy, Clone, Debug)]
+pub(super) enum GapsFrom<'a> {
+    /// They were kept.
+    Kept(&'a [Span]),
+    /// The engine's steps that gave so many tokens, the last one at this time.
+    Steps { engine: &'a Engine, at: Tick, tokens: u32 },
+}
+
+impl Gaps<'_> {
+    /// The gaps in order.
+    pub fn iter(&self) -> impl Iterator<Item = Span> {
+        let (kept, times) = match self.0 {
+            GapsFrom::Kept(kept) => (kept, None),
+            GapsFrom::Steps { engine, at, tokens } => (&[][..], Some(engine.times(at, tokens))),
+        };
+        let times = times.into_iter().flatten();
+        let between = times.clone().zip(times.skip(1)).map(|(before, after)| after.since(before));
+        kept.iter().copied().chain(between)
+    }
 }
 
 impl Record<'_> {
@@ -72,7 +98,7 @@ impl Record<'_> {
                 row.status = Some(200);
                 (row.head, row.first_event, row.first_content) = (Some(*first), Some(*first), Some(*first));
                 (row.last_content, row.end) = (Some(*last), Some(*last));
-                row.gaps = gaps.to_vec();
+                row.gaps = gaps.iter().collect();
                 row.input_tokens = Some(input);
                 row.output_tokens = Some(output);
                 row.output_tokens_from = Some(CountSource::Usage);

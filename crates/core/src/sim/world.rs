@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use super::record::{Ending, Record};
+use super::record::{Ending, Gaps, GapsFrom, Record};
 use crate::engine::{Emission, Engine, Profile, Prompt, Work};
 use crate::ids::{RequestId, TenantId};
 use crate::ledger::Row;
@@ -87,7 +87,8 @@ struct Gateway<'a> {
 
 impl<'a, A: Iterator<Item = (Arrival, Prompt)>, F: FnMut(&Record<'_>)> World<'a, A, F> {
     fn new(tenants: &'a [PlanTenant], mut arrivals: A, setup: &'a Setup, sink: F) -> Self {
-        let mut engines: Vec<Engine> = setup.engines.iter().map(Engine::new).collect();
+        let engine = |profile| Engine::new(profile).with_ends_only();
+        let mut engines: Vec<Engine> = setup.engines.iter().map(engine).collect();
         for engine in &mut engines {
             for (prompt, tokens) in &setup.warm {
                 engine.warm(prompt, *tokens);
@@ -181,32 +182,44 @@ impl<'a, A: Iterator<Item = (Arrival, Prompt)>, F: FnMut(&Record<'_>)> World<'a,
             Work { tag: u64::from(flight), prompt: prompt.clone(), input: arrival.input, output: arrival.output };
         if let Err(why) = self.engines[engine].submit(now, work) {
             let at = now + self.overhead_out();
-            self.end(now, flight, |_| Ending::TooLong { at, why });
+            self.turn_away(now, flight, Ending::TooLong { at, why });
         }
     }
 
     fn take_tokens(&mut self, now: Tick) {
         for engine in 0..self.engines.len() {
             while let Some(token) = self.engines[engine].poll(now) {
-                self.take_token(token);
+                self.take_token(engine, token);
             }
         }
     }
 
-    fn take_token(&mut self, token: Emission) {
-        let Emission { tag, at, index, last, cached } = token;
-        let seen = at + self.overhead_out();
+    fn take_token(&mut self, engine: usize, token: Emission) {
+        let seen = token.at + self.overhead_out();
         // The tag is the flight's number.
-        let flight = self.flights.get(tag as u32);
-        if index == 1 {
+        let flight = self.flights.get(token.tag as u32);
+        if token.index == 1 {
             flight.first = seen;
-        } else {
+        } else if !self.engines[engine].ends_only() {
             flight.gaps.push(seen.since(flight.last));
         }
         flight.last = seen;
-        if last {
-            self.end(at, tag as u32, |f| Ending::Completed { first: f.first, last: f.last, cached, gaps: &f.gaps });
+        if token.last {
+            self.complete(engine, token);
         }
+    }
+
+    fn complete(&mut self, engine: usize, token: Emission) {
+        let Emission { tag, at, index: tokens, cached, .. } = token;
+        let number = tag as u32;
+        let Self { engines, flights, tenants, sink, .. } = self;
+        let flight = flights.get(number);
+        let engine = &engines[engine];
+        let gaps =
+            if engine.ends_only() { GapsFrom::Steps { engine, at, tokens } } else { GapsFrom::Kept(&flight.gaps) };
+        let ending = Ending::Completed { first: flight.first, last: flight.last, cached, gaps: Gaps(gaps) };
+        sink(&flight.record(tenants, ending));
+        self.land(at, number);
     }
 
     fn take_releases(&mut self, now: Tick) {
@@ -222,22 +235,17 @@ impl<'a, A: Iterator<Item = (Arrival, Prompt)>, F: FnMut(&Record<'_>)> World<'a,
 
     fn reject(&mut self, now: Tick, flight: u32, reason: RejectReason) {
         let at = now + self.overhead_out();
-        self.end(now, flight, |_| Ending::Rejected { at, reason });
+        self.turn_away(now, flight, Ending::Rejected { at, reason });
     }
 
-    /// Hands over the record, and lets the ticket go back if there is one.
-    fn end(&mut self, now: Tick, number: u32, ending: impl FnOnce(&Flight) -> Ending<'_>) {
-        let flight = self.flights.get(number);
-        let ticket = flight.ticket.take();
-        let record = Record {
-            arrival: flight.arrival,
-            tenant: self.tenants.get(usize::from(flight.arrival.tenant)).map_or("", |t| &t.name),
-            queue: ticket.as_ref().map(Ticket::waited),
-            backend: ticket.as_ref().map(|t| t.backend().0),
-            ending: ending(flight),
-        };
-        (self.sink)(&record);
-        self.flights.end(number);
+    fn turn_away(&mut self, now: Tick, number: u32, ending: Ending<'_>) {
+        (self.sink)(&self.flights.get(number).record(self.tenants, ending));
+        self.land(now, number);
+    }
+
+    /// Ends a flight whose record was handed over. Its ticket, if it has one, goes back.
+    fn land(&mut self, now: Tick, number: u32) {
+        let ticket = self.flights.end(number);
         if let (Some(gateway), Some(ticket)) = (&mut self.gateway, ticket) {
             gateway.returning.push_back((now + gateway.setup.release_delay, ticket));
         }
@@ -271,7 +279,17 @@ struct Flight {
     ticket: Option<Ticket>,
     first: Tick,
     last: Tick,
+    /// Between its tokens, where the engine hands out all of them.
     gaps: Vec<Span>,
+}
+
+impl Flight {
+    fn record<'a>(&self, tenants: &'a [PlanTenant], ending: Ending<'a>) -> Record<'a> {
+        let tenant = tenants.get(usize::from(self.arrival.tenant)).map_or("", |t| &t.name);
+        let ticket = self.ticket.as_ref();
+        let (queue, backend) = (ticket.map(Ticket::waited), ticket.map(|t| t.backend().0));
+        Record { arrival: self.arrival, tenant, queue, backend, ending }
+    }
 }
 
 /// Flights by number; numbers and memory are used again.
@@ -299,8 +317,9 @@ impl Flights {
         &mut self.all[number as usize]
     }
 
-    fn end(&mut self, number: u32) {
+    fn end(&mut self, number: u32) -> Option<Ticket> {
         self.free.push(number);
+        self.get(number).ticket.take()
     }
 }
 
