@@ -26,6 +26,8 @@ enum Verb {
     Mock(cmd::mock::Args),
     /// Recompute a run's figures from its ledger.
     Report(cmd::report::Args),
+    /// Try policies and engines on virtual time, with the gateway's own scheduler.
+    Sim(cmd::sim::Args),
 }
 
 fn main() -> ExitCode {
@@ -36,6 +38,7 @@ fn main() -> ExitCode {
         Verb::Load(args) => cmd::load::run(args),
         Verb::Mock(args) => cmd::mock::run(args),
         Verb::Report(args) => cmd::report::run(args),
+        Verb::Sim(args) => cmd::sim::run(args),
     };
     result.unwrap_or_else(|error| cmd::fail(&error))
 }

@@ -2,14 +2,12 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::Context;
-use elasticserve_core::engine::Profile;
 use elasticserve_mock::{MockConfig, Server};
 
-use super::{BadConfig, say, start_logging};
+use super::{profile, say, start_logging};
 
 const AFTER_HELP: &str = "\
 Answers take as long as on the deployment that the profile describes: requests wait for a seat, share \
@@ -38,7 +36,7 @@ Exit codes:
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct Args {
     /// The engine: the name of a built-in profile, or a file that ends in .toml.
-    #[arg(long, value_name = "NAME|FILE.toml", default_value = "gb10-qwen3-8b-fp8")]
+    #[arg(long, value_name = "NAME|FILE.toml", default_value = profile::DEFAULT)]
     profile: String,
     /// Where to listen; port 0 takes a free one.
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8000", value_parser = parse_listen)]
@@ -57,7 +55,7 @@ pub(crate) struct Args {
 pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     start_logging();
     let Args { profile, listen, speed, model, max_model_len } = args;
-    let profile = load_profile(&profile)?;
+    let profile = profile::load(&profile)?;
     let config = MockConfig { profile, speed, model, max_model_len };
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().context("tokio's runtime")?;
     runtime.block_on(serve(config, listen))?;
@@ -100,17 +98,6 @@ fn stop_signal() -> io::Result<impl Future<Output = ()>> {
             std::future::pending().await
         }
     })
-}
-
-/// A built-in profile by its name, or one from a file.
-fn load_profile(profile: &str) -> Result<Profile, BadConfig> {
-    if Path::new(profile).extension().is_none_or(|e| e != "toml") {
-        return Profile::built_in(profile)
-            .map_err(|error| BadConfig(format!("--profile: {error}; or name a .toml file")));
-    }
-    let wrong = |error: &dyn std::fmt::Display| BadConfig(format!("--profile {profile}: {error}"));
-    let text = std::fs::read_to_string(profile).map_err(|error| wrong(&error))?;
-    Profile::from_toml(&text).map_err(|error| wrong(&error))
 }
 
 fn parse_listen(text: &str) -> Result<SocketAddr, String> {

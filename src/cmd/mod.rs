@@ -4,7 +4,9 @@ pub(crate) mod demo;
 pub(crate) mod gateway;
 pub(crate) mod load;
 pub(crate) mod mock;
+mod profile;
 pub(crate) mod report;
+pub(crate) mod sim;
 
 use std::io::{IsTerminal, Write};
 use std::process::ExitCode;

@@ -1,6 +1,7 @@
 //! Virtual time: a plan, the gateway's scheduler and engine models, without a clock.
 
 mod figures;
+pub mod fit;
 pub mod reproduce;
 mod record;
 mod world;

@@ -22,7 +22,7 @@ pub struct Case {
     pub scenario: Scenario,
     /// What was measured.
     pub measured: Vec<(Column, f64)>,
-    /// The pair that it is a side of, and whether it is the side whose change is told.
+    /// Where it is one of a pair: of which, and whether it is the run with the change.
     pub side: Option<(String, bool)>,
 }
 

@@ -142,6 +142,8 @@ pub enum Rule {
     Absolute(f64),
     /// Both have the same sign.
     Sign,
+    /// The simulated value lies between these.
+    Within(f64, f64),
     /// Shown, and held to nothing.
     Shown,
 }
@@ -152,7 +154,7 @@ impl Rule {
     pub fn error(self, published: f64, simulated: f64) -> f64 {
         match self {
             Self::Relative(_) => (simulated - published) / published,
-            Self::Absolute(_) | Self::Sign | Self::Shown => simulated - published,
+            Self::Absolute(_) | Self::Sign | Self::Within(..) | Self::Shown => simulated - published,
         }
     }
 
@@ -161,7 +163,7 @@ impl Rule {
     pub const fn tolerance(self) -> Option<f64> {
         match self {
             Self::Relative(most) | Self::Absolute(most) => Some(most),
-            Self::Sign | Self::Shown => None,
+            Self::Sign | Self::Within(..) | Self::Shown => None,
         }
     }
 
@@ -172,6 +174,7 @@ impl Rule {
             // A share of whole counts may lie on the limit itself, where floats may fall on either side.
             Self::Relative(most) | Self::Absolute(most) => self.error(published, simulated).abs() <= most + 1e-9,
             Self::Sign => published.total_cmp(&0.0) == simulated.total_cmp(&0.0),
+            Self::Within(low, high) => (low..=high).contains(&simulated),
             Self::Shown => true,
         }
     }
@@ -198,6 +201,7 @@ mod tests {
         assert!(counts.holds(155.0, 152.0) && !counts.holds(155.0, 151.0));
         let share = Column::Attainment.rule(200, false);
         assert!(share.holds(0.645, 0.660) && !share.holds(0.645, 0.665));
+        assert!(Rule::Within(-1.0, 2.0).holds(0.5, -0.5) && !Rule::Within(-1.0, 2.0).holds(0.5, 2.1));
         assert!(Rule::Sign.holds(-0.1, -5.0) && !Rule::Sign.holds(-0.1, 0.1) && !Rule::Sign.holds(0.1, -0.0));
     }
 }

@@ -9,6 +9,7 @@
 
 mod cases;
 mod column;
+mod effects;
 mod published;
 mod report;
 mod scenario;

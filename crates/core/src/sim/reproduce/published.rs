@@ -46,13 +46,14 @@ pub struct Published {
     #[serde(default)]
     pub(super) queue_order_pairs: Vec<Pair>,
 
-    // Summaries of the rows above, and other models' output: nothing to replay.
+    #[serde(default)]
+    pub(super) admission_effects: BTreeMap<String, Effect>,
+    #[serde(default)]
+    pub(super) queue_order_effects: BTreeMap<String, Effect>,
+
+    // Other models' parameters and output: nothing to replay.
     #[serde(default, rename = "cost_model")]
     _cost_model: Unread,
-    #[serde(default, rename = "admission_effects")]
-    _admission_effects: Unread,
-    #[serde(default, rename = "queue_order_effects")]
-    _queue_order_effects: Unread,
     #[serde(default, rename = "single_worker")]
     _single_worker: Unread,
 }
@@ -295,9 +296,19 @@ pub(super) enum Cell {
     Several(BTreeMap<String, f64>),
 }
 
+/// What a change did over all pairs.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(untagged)]
+pub(super) enum Effect {
+    /// The median over the pairs, and the interval that it lies in with a confidence of 95 %.
+    Median { median: f64, low: Option<f64>, high: Option<f64> },
+    /// Something that is not a median: not compared.
+    Other(Unread),
+}
+
 /// A part of the file that is not read.
 #[derive(Clone, Debug, Default)]
-struct Unread;
+pub(super) struct Unread;
 
 impl<'de> Deserialize<'de> for Unread {
     fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {

@@ -4,6 +4,8 @@ use serde::Serialize;
 
 use super::cases::Case;
 use super::column::{Column, Rule};
+use super::effects::effects;
+use super::published::Published;
 use crate::sim::Figures;
 use crate::stats::root_mean_square;
 
@@ -47,10 +49,10 @@ const MISSING: f64 = 10.0;
 impl Report {
     /// Puts the figures of each case beside what was measured of it.
     #[must_use]
-    pub fn new(runs: &[(&Case, &Figures)]) -> Self {
+    pub fn new(published: &Published, runs: &[(&Case, &Figures)]) -> Self {
         let mut rows: Vec<Cell> = runs.iter().flat_map(|(case, figures)| cells(case, figures)).collect();
-        rows.extend(effects(runs));
         rows.extend(over_all_tenant_rows(&rows));
+        rows.extend(effects(published, runs));
         let ok = rows.iter().all(|cell| cell.ok);
         Self { rows, ok }
     }
@@ -92,27 +94,17 @@ fn cells(case: &Case, figures: &Figures) -> Vec<Cell> {
     case.measured.iter().map(cell).collect()
 }
 
-fn held(group: &'static str, row: String, column: String, published: f64, simulated: Option<f64>, rule: Rule) -> Cell {
+pub(super) fn held(
+    group: &'static str,
+    row: String,
+    column: String,
+    published: f64,
+    simulated: Option<f64>,
+    rule: Rule,
+) -> Cell {
     let error = simulated.map(|s| rule.error(published, s));
     let ok = simulated.map_or(rule == Rule::Shown, |s| rule.holds(published, s));
     Cell { group, row, column, published: Some(published), simulated, error, tolerance: rule.tolerance(), ok, rule }
-}
-
-/// The difference that the second side of each pair makes, in every figure that both sides have.
-fn effects(runs: &[(&Case, &Figures)]) -> Vec<Cell> {
-    let mut cells = Vec::new();
-    for (case, figures) in runs {
-        let Some((pair, true)) = &case.side else { continue };
-        let other = runs.iter().find(|(c, _)| c.side.as_ref().is_some_and(|(name, told)| name == pair && !told));
-        let Some((base, base_figures)) = other else { continue };
-        for (column, with) in &case.measured {
-            let Some((_, without)) = base.measured.iter().find(|(c, _)| c == column) else { continue };
-            let simulated = column.of(figures).zip(column.of(base_figures)).map(|(a, b)| a - b);
-            let name = format!("{}_effect", column.name());
-            cells.push(held(case.group, pair.clone(), name, with - without, simulated, Rule::Sign));
-        }
-    }
-    cells
 }
 
 /// How far the rows with tenants are off together.

@@ -1,0 +1,344 @@
+//! Least squares: the engine parameters that come closest to measurements.
+//!
+//! The loss is the sum of squares of residuals, each the error of one measured cell in units of its
+//! tolerance. It is lowered with the method of Levenberg (1944) and Marquardt (1963). Two things are
+//! adapted to a simulation, whose figures move in small jumps: derivatives are central differences over
+//! steps of a percent, far above the jumps, and of several damping factors the best is taken. A damped step
+//! leaves parameters that the measurements say nothing about where they are.
+
+use crate::engine::Profile;
+use crate::time::Span;
+
+/// A parameter that is fitted.
+pub struct Parameter {
+    /// The table of the profile's file that it stands in.
+    pub table: &'static str,
+    /// Its key there.
+    pub key: &'static str,
+    get: fn(&Profile) -> f64,
+    set: fn(&mut Profile, f64),
+    /// The size at which it begins to matter; changes are relative to the larger of this and its value.
+    unit: f64,
+}
+
+impl Parameter {
+    /// Its value in a profile.
+    #[must_use]
+    pub fn get(&self, profile: &Profile) -> f64 {
+        (self.get)(profile)
+    }
+
+    fn scale(&self, profile: &Profile) -> f64 {
+        self.get(profile).abs().max(self.unit)
+    }
+}
+
+/// What is fitted: everything that is a time, and the roof. What a server is configured with is known.
+pub const PARAMETERS: [Parameter; 8] = [
+    Parameter { table: "step", key: "base_ms", get: |p| p.base_ms, set: |p, v| p.base_ms = v.max(1e-3), unit: 1.0 },
+    Parameter {
+        table: "step",
+        key: "kv_ms_per_token",
+        get: |p| p.kv_ms_per_token,
+        set: |p, v| p.kv_ms_per_token = v.max(0.0),
+        unit: 1e-5,
+    },
+    Parameter {
+        table: "step",
+        key: "prefill_step_ms",
+        get: |p| p.prefill_step_ms,
+        set: |p, v| p.prefill_step_ms = v.max(0.0),
+        unit: 0.2,
+    },
+    Parameter {
+        table: "step",
+        key: "prefill_ms_per_token",
+        get: |p| p.prefill_ms_per_token,
+        set: |p, v| p.prefill_ms_per_token = v.max(0.0),
+        unit: 1e-3,
+    },
+    Parameter {
+        table: "step",
+        key: "roof_tokens",
+        get: |p| p.roof_tokens,
+        set: |p, v| p.roof_tokens = v.max(0.0),
+        unit: 5.0,
+    },
+    Parameter {
+        table: "step",
+        key: "attention_ms",
+        get: |p| p.attention_ms,
+        set: |p, v| p.attention_ms = v.max(0.0),
+        unit: 0.5,
+    },
+    Parameter {
+        table: "overhead",
+        key: "in_ms",
+        get: |p| p.overhead_in.as_millis_f64(),
+        set: |p, v| p.overhead_in = Span::from_millis_f64(v),
+        unit: 0.5,
+    },
+    Parameter {
+        table: "overhead",
+        key: "out_ms",
+        get: |p| p.overhead_out.as_millis_f64(),
+        set: |p, v| p.overhead_out = Span::from_millis_f64(v),
+        unit: 0.5,
+    },
+];
+
+const N: usize = PARAMETERS.len();
+
+/// What was found.
+#[derive(Clone, Debug)]
+pub struct Fit {
+    /// The profile with the fitted parameters.
+    pub profile: Profile,
+    /// The loss at the start.
+    pub before: f64,
+    /// The loss of the profile found.
+    pub after: f64,
+    /// Rounds that lowered the loss.
+    pub rounds: u32,
+}
+
+/// The shares of a parameter that derivatives are taken over, one after the other when no step helps.
+const STEPS: [f64; 3] = [0.02, 0.01, 0.004];
+/// Damping factors that are tried in each round.
+const DAMPING: [f64; 8] = [1e-4, 1e-3, 1e-2, 0.1, 1.0, 10.0, 100.0, 1000.0];
+/// The largest change of a parameter in one round, in its scale.
+const MAX_CHANGE: f64 = 0.5;
+/// A round that lowers the loss by a smaller share than this counts as no help.
+const ENOUGH: f64 = 1e-3;
+
+/// Lowers the loss from `start` in at most `max_rounds` rounds.
+///
+/// `evaluate` gives the residuals of each of the profiles; a round asks for 24 at two points, so that they
+/// can be simulated at once. The same start and residuals give the same fit.
+///
+/// # Errors
+/// What `evaluate` fails with.
+pub fn fit<E>(
+    start: &Profile,
+    max_rounds: u32,
+    mut evaluate: impl FnMut(&[Profile]) -> Result<Vec<Vec<f64>>, E>,
+) -> Result<Fit, E> {
+    let mut best = start.clone();
+    let first = evaluate(std::slice::from_ref(start))?;
+    let mut residuals = first.into_iter().next().unwrap_or_default();
+    let before = loss(&residuals);
+    let (mut after, mut rounds, mut steps) = (before, 0, STEPS.iter());
+    let mut step = steps.next();
+    while let Some(&size) = step.filter(|_| rounds < max_rounds) {
+        let scales = PARAMETERS.each_ref().map(|p| p.scale(&best));
+        let jacobian = jacobian(&best, &scales, size, &mut evaluate)?;
+        let tries: Vec<Profile> = DAMPING
+            .iter()
+            .filter_map(|damping| direction(&jacobian, &residuals, *damping))
+            .map(|change| moved(&best, &scales, &change))
+            .collect();
+        let all = evaluate(&tries)?;
+        let found = tries.into_iter().zip(all).min_by(|(_, a), (_, b)| loss(a).total_cmp(&loss(b)));
+        match found {
+            Some((profile, found)) if loss(&found) < after * (1.0 - ENOUGH) => {
+                (best, after, residuals) = (profile, loss(&found), found);
+                rounds += 1;
+            }
+            _ => step = steps.next(),
+        }
+    }
+    Ok(Fit { profile: best, before, after, rounds })
+}
+
+fn loss(residuals: &[f64]) -> f64 {
+    residuals.iter().map(|r| r * r).sum()
+}
+
+/// The profile with its parameters moved by so much of their scales.
+fn moved(profile: &Profile, scales: &[f64; N], change: &[f64; N]) -> Profile {
+    let mut moved = profile.clone();
+    for ((parameter, scale), change) in PARAMETERS.iter().zip(scales).zip(change) {
+        let change = change.clamp(-MAX_CHANGE, MAX_CHANGE);
+        if change != 0.0 {
+            (parameter.set)(&mut moved, parameter.get(profile) + change * scale);
+        }
+    }
+    moved
+}
+
+/// Central differences of the residuals, a row for each parameter. Where a bound stops a parameter on one
+/// side, the difference is divided by the distance that is left.
+fn jacobian<E>(
+    at: &Profile,
+    scales: &[f64; N],
+    size: f64,
+    evaluate: &mut impl FnMut(&[Profile]) -> Result<Vec<Vec<f64>>, E>,
+) -> Result<Vec<Vec<f64>>, E> {
+    let side = |i: usize, sign: f64| {
+        let mut change = [0.0; N];
+        change[i] = sign * size;
+        moved(at, scales, &change)
+    };
+    let points: Vec<Profile> = (0..N).flat_map(|i| [side(i, 1.0), side(i, -1.0)]).collect();
+    let all = evaluate(&points)?;
+    let rows = all.chunks(2).zip(points.chunks(2)).enumerate().map(|(i, (residuals, points))| {
+        let (up, down) = (&residuals[0], &residuals[1]);
+        let width = (PARAMETERS[i].get(&points[0]) - PARAMETERS[i].get(&points[1])) / scales[i];
+        up.iter().zip(down).map(|(u, d)| if width > 0.0 { (u - d) / width } else { 0.0 }).collect()
+    });
+    Ok(rows.collect())
+}
+
+/// The step that solves (JᵀJ + damping · diag(JᵀJ)) · step = −Jᵀr; `None` if it has no solution.
+fn direction(jacobian: &[Vec<f64>], residuals: &[f64], damping: f64) -> Option<[f64; N]> {
+    let dot = |a: &[f64], b: &[f64]| a.iter().zip(b).map(|(x, y)| x * y).sum::<f64>();
+    let mut matrix = [[0.0; N]; N];
+    let mut right = [0.0; N];
+    for i in 0..N {
+        for j in 0..N {
+            matrix[i][j] = dot(&jacobian[i], &jacobian[j]);
+        }
+        right[i] = -dot(&jacobian[i], residuals);
+    }
+    let largest = (0..N).map(|i| matrix[i][i]).fold(0.0, f64::max);
+    for (i, row) in matrix.iter_mut().enumerate() {
+        // A parameter without influence gets a share of the largest, so that it stays.
+        row[i] += damping * row[i].max(1e-6 * largest);
+    }
+    solve(matrix, right)
+}
+
+/// Gauss's elimination with pivots.
+fn solve(mut matrix: [[f64; N]; N], mut right: [f64; N]) -> Option<[f64; N]> {
+    for column in 0..N {
+        let pivot = (column..N).max_by(|a, b| matrix[*a][column].abs().total_cmp(&matrix[*b][column].abs()))?;
+        matrix.swap(column, pivot);
+        right.swap(column, pivot);
+        let head = matrix[column];
+        if head[column].abs() < 1e-12 {
+            return None;
+        }
+        for row in column + 1..N {
+            let factor = matrix[row][column] / head[column];
+            for (cell, above) in matrix[row].iter_mut().zip(&head) {
+                *cell -= factor * above;
+            }
+            right[row] -= factor * right[column];
+        }
+    }
+    let mut solution = [0.0; N];
+    for row in (0..N).rev() {
+        let known: f64 = (row + 1..N).map(|k| matrix[row][k] * solution[k]).sum();
+        solution[row] = (right[row] - known) / matrix[row][row];
+    }
+    Some(solution)
+}
+
+/// Why fitted parameters cannot be put into a file.
+#[derive(Debug, thiserror::Error)]
+#[error("the profile's file has no line '{key} = …' under [{table}]")]
+pub struct KeyNotFound {
+    table: &'static str,
+    key: &'static str,
+}
+
+/// The text of a profile's file with its fitted parameters in place of those it has. Everything else stays
+/// as it is, comments included.
+///
+/// # Errors
+/// [`KeyNotFound`] if a parameter does not have a line of its own.
+pub fn rewrite(text: &str, profile: &Profile) -> Result<String, KeyNotFound> {
+    let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
+    for parameter in &PARAMETERS {
+        let Parameter { table, key, .. } = *parameter;
+        let place = place(&lines, table, key).ok_or(KeyNotFound { table, key })?;
+        let (_, comment) = lines[place].split_once('#').unwrap_or_default();
+        let value = format!("{key} = {}", significant(parameter.get(profile)));
+        lines[place] = if comment.is_empty() { value } else { format!("{value:<27} #{comment}") };
+    }
+    Ok(lines.join("\n") + "\n")
+}
+
+fn place(lines: &[String], table: &str, key: &str) -> Option<usize> {
+    let start = lines.iter().position(|line| line.trim() == format!("[{table}]"))?;
+    let is_key = |line: &&String| line.split_once('=').is_some_and(|(name, _)| name.trim() == key);
+    let within = lines[start + 1..].iter().take_while(|line| !line.starts_with('['));
+    within.enumerate().find(|(_, line)| is_key(line)).map(|(i, _)| start + 1 + i)
+}
+
+/// Five significant digits: more than any measurement supports.
+fn significant(value: f64) -> String {
+    if value == 0.0 {
+        return "0.0".to_owned();
+    }
+    let decimals = (4.0 - libm::floor(libm::log10(value.abs()))).clamp(1.0, 12.0) as usize;
+    let text = format!("{value:.decimals$}");
+    let trimmed = text.trim_end_matches('0');
+    if trimmed.ends_with('.') { format!("{trimmed}0") } else { trimmed.to_owned() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FILE: &str = include_str!("../../../../config/engines/gb10-qwen3-8b-fp8.toml");
+
+    fn known() -> Profile {
+        Profile::from_toml(FILE).unwrap()
+    }
+
+    /// Residuals that are 0 at the known parameters and mix neighbours, so that no parameter is on its own.
+    fn residuals(profile: &Profile) -> Vec<f64> {
+        let off: Vec<f64> = PARAMETERS.iter().map(|p| p.get(profile) / p.get(&known()) - 1.0).collect();
+        let mixed = (0..N).map(|i| off[i] + 0.5 * off[(i + 1) % N] + off[i] * off[i]);
+        mixed.chain(off.iter().map(|o| 0.3 * o)).collect()
+    }
+
+    #[test]
+    fn parameters_are_found_again_from_a_perturbed_start() {
+        let mut start = known();
+        for (i, parameter) in PARAMETERS.iter().enumerate() {
+            let factor = [1.3, 0.7, 0.8][i % 3];
+            (parameter.set)(&mut start, parameter.get(&known()) * factor);
+        }
+        let evaluate = |all: &[Profile]| Ok::<_, ()>(all.iter().map(residuals).collect());
+        let found = fit(&start, 40, evaluate).unwrap();
+        assert!(found.before > 0.1 && found.after < 1e-6, "{} to {}", found.before, found.after);
+        for parameter in &PARAMETERS {
+            let off = parameter.get(&found.profile) / parameter.get(&known()) - 1.0;
+            assert!(off.abs() < 1e-3, "{}: {off}", parameter.key);
+        }
+    }
+
+    #[test]
+    fn a_parameter_that_the_measurements_say_nothing_about_stays() {
+        let mut start = known();
+        start.base_ms = 50.0;
+        let only_base = |p: &Profile| vec![p.base_ms - 40.0];
+        let found = fit(&start, 20, |all: &[Profile]| Ok::<_, ()>(all.iter().map(only_base).collect())).unwrap();
+        assert!((found.profile.base_ms - 40.0).abs() < 1e-3);
+        assert_eq!(Profile { base_ms: start.base_ms, ..found.profile }, start);
+    }
+
+    #[test]
+    fn a_fit_never_ends_worse_than_it_began() {
+        let rugged = |p: &Profile| vec![1.0 + (p.base_ms * 977.0).sin()];
+        let found = fit(&known(), 5, |all: &[Profile]| Ok::<_, ()>(all.iter().map(rugged).collect())).unwrap();
+        assert!(found.after <= found.before);
+    }
+
+    #[test]
+    fn a_rewritten_file_holds_the_new_parameters_and_all_else() {
+        let mut profile = known();
+        profile.base_ms = 41.234_567;
+        profile.kv_ms_per_token = 0.000_271_828;
+        profile.attention_ms = 0.0;
+        let text = rewrite(FILE, &profile).unwrap();
+        let back = Profile::from_toml(&text).unwrap();
+        assert_eq!((back.base_ms, back.kv_ms_per_token, back.attention_ms), (41.235, 0.000_271_83, 0.0));
+        assert_eq!((back.roof_tokens, back.max_seqs, &back.name), (71.1, 32, &profile.name));
+        assert_eq!(text.matches('#').count(), FILE.matches('#').count());
+        let error = rewrite("[step]\n", &profile).unwrap_err().to_string();
+        assert!(error.contains("base_ms") && error.contains("[step]"), "{error}");
+    }
+}
