@@ -11,27 +11,28 @@ use elasticserve_core::time::Span;
 use elasticserve_core::work::{Arrival, Plan, PlanTenant};
 use elasticserve_gateway::Gateway;
 use elasticserve_gateway::config::{RawBackend, RawConfig};
-use elasticserve_load::LoadConfig;
+use elasticserve_load::{LoadConfig, LoadError, Stop};
 use elasticserve_mock::{MockConfig, Server};
 use elasticserve_report::{HTML_FILE, Summary, text, verdict_sentence, write_comparison, write_run};
 use serde::Serialize;
 
-use super::load::{INTERRUPTED, default_folder, fresh_salt, offer};
+use super::load::{INTERRUPTED, default_folder, fresh_salt, interruptible, offer};
 use super::{say, say_error};
 
-/// Overload a built-in engine server with and without the gateway, and compare.
-///
-/// The server behaves like a published deployment: vLLM with an 8B model on one NVIDIA GB10. It gets the
-/// published overload: 200 requests of 256 prompt tokens and 64 answer tokens at 16 requests/s, where about
-/// 9 can be served. A useful answer starts within 1 s, goes on at 100 ms a token or faster, and ends
-/// within 15 s. The same plan runs twice: straight to the server, then through the gateway with 32 permits
-/// and a queue budget of 750 ms. Everything is real except the model: sockets, HTTP, streams, time.
+/// Arguments of `elasticserve demo`.
 #[derive(clap::Args)]
 #[command(after_help = "\
+The server behaves like a published deployment: vLLM with an 8B model on one NVIDIA GB10. It gets
+the published overload: 200 requests of 256 prompt tokens and 64 answer tokens at 16 requests/s,
+where about 9 can be served. A useful answer starts within 1 s, goes on at 100 ms a token or faster,
+and ends within 15 s. The same plan runs twice: straight to the server, then through the gateway
+with 32 permits and a queue budget of 750 ms. Everything is real except the model: sockets, HTTP,
+streams, time.
+
 Examples:
   elasticserve demo                about a minute
   elasticserve demo --quick        four times faster: arrivals, engine, limits and budget alike
-  elasticserve demo --warm         prompts are in the server's prefix cache, as when a benchmark is repeated
+  elasticserve demo --warm         the server has seen the prompts, as when a benchmark is repeated
   elasticserve demo --json | jq '.runs[] | {name, attainment}'
 
 Exit codes: 0 done; 1 a run failed or cannot be believed; 130 interrupted.")]
@@ -68,14 +69,16 @@ const QUICK: f64 = 4.0;
 const PRIMING_GAP: Span = Span::from_millis(40);
 
 pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
-    let folder = args.result_dir.clone().unwrap_or_else(|| default_folder("demo"));
-    let demo = Demo { speed: if args.quick { QUICK } else { 1.0 }, warm: args.warm, folder };
+    let Args { quick, warm, json, result_dir } = args;
+    let folder = result_dir.unwrap_or_else(|| default_folder("demo"));
+    let demo = Demo { speed: if quick { QUICK } else { 1.0 }, warm, folder };
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().context("tokio's runtime")?;
-    let Some([direct, gateway]) = runtime.block_on(demo.run())? else {
+    let stop = Stop::new();
+    let Some([direct, gateway]) = runtime.block_on(interruptible(&stop, demo.run(&stop)))? else {
         say_error(&format!("interrupted; what was measured is in {}", demo.folder.display()));
         return Ok(ExitCode::from(INTERRUPTED));
     };
-    demo.conclude(direct, gateway, args.json)
+    demo.conclude(direct, gateway, json)
 }
 
 /// What `--json` prints.
@@ -94,12 +97,16 @@ struct Demo {
 
 impl Demo {
     /// Both runs; `None` if one was interrupted.
-    async fn run(&self) -> anyhow::Result<Option<[Summary; 2]>> {
+    async fn run(&self, stop: &Stop) -> anyhow::Result<Option<[Summary; 2]>> {
         let plan = published_plan()?.sped_up(self.speed);
         let mut summaries = Vec::new();
         for name in ["direct", "gateway"] {
+            // It may have been pressed after the last send, when that run could still end as planned.
+            if stop.is_pressed() {
+                return Ok(None);
+            }
             say_error(&format!("{name}: {}", self.describe(name)));
-            match self.measure(name, &plan).await? {
+            match self.measure(name, &plan, stop).await? {
                 Some(summary) => summaries.push(summary),
                 None => return Ok(None),
             }
@@ -116,7 +123,7 @@ impl Demo {
     }
 
     /// One run against a fresh server, through a gateway or not.
-    async fn measure(&self, name: &str, plan: &Plan) -> anyhow::Result<Option<Summary>> {
+    async fn measure(&self, name: &str, plan: &Plan, stop: &Stop) -> anyhow::Result<Option<Summary>> {
         let profile = Profile::built_in(PROFILE)?;
         let config = MockConfig { profile, speed: self.speed, model: None, max_model_len: MAX_MODEL_LEN };
         let server = Server::bind(config, any_port()).await.context("the engine server")?;
@@ -131,16 +138,20 @@ impl Demo {
         load.time_scale = self.speed;
         // Without a salt both runs have the same prompts; with one of its own each starts cold.
         load.salt = (!self.warm).then(fresh_salt);
-        if self.warm {
-            prime(&load, plan, server.addr(), &self.folder.join(format!("{name}-priming"))).await?;
-        }
         let folder = self.folder.join(name);
-        let manifest = offer(&load, plan, &folder).await?;
+        if self.warm {
+            // Inside the run's own folder, so that it is not taken for a run to compare.
+            prime(&load, plan, server.addr(), &folder.join("priming"), stop).await?;
+        }
+        let offered = offer(&load, plan, &folder, stop).await;
         if let Some(gateway) = gateway {
             gateway.stop().await;
         }
         server.shutdown().await;
-        let interrupted = manifest.end.is_some_and(|end| end.interrupted);
+        let interrupted = match offered {
+            Err(LoadError::StoppedEarly) => return Ok(None),
+            offered => offered?.end.is_some_and(|end| end.interrupted),
+        };
         let summary = write_run(&folder).context("the report of the run")?;
         Ok((!interrupted).then_some(summary))
     }
@@ -189,7 +200,7 @@ fn published_plan() -> anyhow::Result<Plan> {
 }
 
 /// Sends every prompt once, for one token, so that the server has seen it.
-async fn prime(load: &LoadConfig, plan: &Plan, server: SocketAddr, folder: &Path) -> anyhow::Result<()> {
+async fn prime(load: &LoadConfig, plan: &Plan, server: SocketAddr, folder: &Path, stop: &Stop) -> anyhow::Result<()> {
     say_error("filling the prefix cache");
     let once = plan.arrivals().iter().map(|a| Arrival { at: PRIMING_GAP * u64::from(a.index), output: 1, ..*a });
     let window = PRIMING_GAP * plan.arrivals().len() as u64;
@@ -200,8 +211,11 @@ async fn prime(load: &LoadConfig, plan: &Plan, server: SocketAddr, folder: &Path
     load.name = "priming".into();
     load.url = format!("http://{server}").parse()?;
     load.warmups = 0;
-    offer(&load, &priming, folder).await?;
-    Ok(())
+    match offer(&load, &priming, folder, stop).await {
+        // The run that follows stops for the same reason.
+        Ok(_) | Err(LoadError::StoppedEarly) => Ok(()),
+        Err(error) => Err(error.into()),
+    }
 }
 
 fn any_port() -> SocketAddr {

@@ -15,6 +15,7 @@ use elasticserve_core::ledger::{Manifest, Timeouts, Tolerances};
 use elasticserve_core::rng::mix;
 use elasticserve_core::work::Plan;
 use elasticserve_load::{BaseUrl, LoadConfig, LoadError, Progress, Secret, Stop};
+use tokio::signal::unix::{SignalKind, signal};
 
 use super::{BadConfig, say, say_error, start_logging};
 pub(crate) use args::Args;
@@ -33,7 +34,8 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     let as_json = args.json;
     let config = config(args, &plan)?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().context("tokio's runtime")?;
-    match runtime.block_on(offer(&config, &plan, &folder)) {
+    let stop = Stop::new();
+    match runtime.block_on(interruptible(&stop, offer(&config, &plan, &folder, &stop))) {
         Ok(manifest) => conclude(&manifest, &folder, as_json),
         Err(LoadError::StoppedEarly) => Ok(ExitCode::from(INTERRUPTED)),
         Err(error) => Err(error.into()),
@@ -87,29 +89,38 @@ pub(crate) fn default_folder(name: &str) -> PathBuf {
     Path::new("runs").join(format!("{name}-{}", now.as_secs()))
 }
 
-pub(crate) async fn offer(config: &LoadConfig, plan: &Plan, folder: &Path) -> Result<Manifest, LoadError> {
+/// Offers a plan and shows the progress.
+pub(crate) async fn offer(config: &LoadConfig, plan: &Plan, folder: &Path, stop: &Stop) -> Result<Manifest, LoadError> {
     let progress = Arc::new(Progress::new());
-    let stop = Stop::new();
     let run = elasticserve_load::run(config, plan, folder, Arc::clone(&progress), stop.clone());
-    let besides = async {
-        tokio::join!(progress::show(&progress, plan.header().window), press_at_interrupt(&stop));
-    };
-    let (mut run, mut besides) = (pin!(run), pin!(besides));
+    let (mut run, mut shown) = (pin!(run), pin!(progress::show(&progress, plan.header().window)));
     tokio::select! {
         ended = &mut run => ended,
-        () = &mut besides => run.await,
+        () = &mut shown => run.await,
     }
 }
 
-/// Presses the handle at each Ctrl-C, until the system tells of no more.
-async fn press_at_interrupt(stop: &Stop) {
-    let mut presses = 0;
-    while tokio::signal::ctrl_c().await.is_ok() {
-        stop.press();
-        presses += 1;
-        if presses == 1 {
-            say_error("no more requests are sent; waiting for what is open (Ctrl-C again cuts it)");
+/// Does the work to its end, and presses the handle at each Ctrl-C and SIGTERM meanwhile.
+pub(crate) async fn interruptible<T>(stop: &Stop, work: impl Future<Output = T>) -> T {
+    let (mut work, mut pressing) = (pin!(work), pin!(press_at_signals(stop)));
+    tokio::select! {
+        ended = &mut work => ended,
+        // The system does not tell of signals.
+        Err(_) = &mut pressing => work.await,
+    }
+}
+
+async fn press_at_signals(stop: &Stop) -> std::io::Result<std::convert::Infallible> {
+    let (mut interrupt, mut terminate) = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
+    loop {
+        tokio::select! {
+            _ = interrupt.recv() => {}
+            _ = terminate.recv() => {}
         }
+        if !stop.is_pressed() {
+            say_error("stopping: nothing more is sent, what is open may end (Ctrl-C again cuts it)");
+        }
+        stop.press();
     }
 }
 

@@ -21,6 +21,12 @@ impl Stop {
         self.0.send_modify(|presses| *presses = presses.saturating_add(1));
     }
 
+    /// Whether it has been pressed.
+    #[must_use]
+    pub fn is_pressed(&self) -> bool {
+        *self.0.borrow() > 0
+    }
+
     /// Waits until it has been pressed `times` times or more. Cancel safe.
     pub async fn pressed(&self, times: u8) {
         // The sender lives in `self`, so the channel cannot close.

@@ -24,8 +24,8 @@ Times are plain numbers of seconds, or have a unit: 90, 1.5, 750ms, 2m.
 OPENAI_API_KEY is sent as a bearer token and written nowhere. OPENAI_BASE_URL stands in for
 --url; a /v1 at its end is left out.
 
-Ctrl-C sends nothing more and waits for what is open; a second one cuts it. The ledger holds
-a row for every planned arrival in both cases.
+Ctrl-C or SIGTERM sends nothing more and waits for what is open; a second one cuts it. The ledger
+holds a row for every planned arrival in both cases.
 
 Exit codes:
   0    done, and the run is valid

@@ -47,7 +47,7 @@ async fn a_run_prints_its_summary_as_json_and_keeps_the_key_to_itself() {
 #[cfg(unix)]
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_interrupt_ends_with_130_and_a_kill_leaves_whole_lines() {
-    for (signal, code) in [("-INT", Some(130)), ("-KILL", None)] {
+    for (signal, code) in [("-INT", Some(130)), ("-TERM", Some(130)), ("-KILL", None)] {
         let server = Server::start(|_| answer()).await;
         let folder = tempfile::tempdir().unwrap();
         let child = load(&server, folder.path(), &["--request-rate", "100", "--num-prompts", "20000"]).spawn().unwrap();
