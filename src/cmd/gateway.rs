@@ -1,27 +1,28 @@
 //! `elasticserve gateway`.
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::Context;
+use elasticserve_core::time::Span;
 use elasticserve_gateway::Gateway;
-use elasticserve_gateway::config::{Config, RawBackend, RawConfig};
+use elasticserve_gateway::config::{Config, ConfigError, RawBackend, RawConfig};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use super::BadConfig;
 
-/// Stand in front of OpenAI-compatible servers and admit what can be answered in time.
-///
-/// Requests wait in one queue, first come, first served, until a backend has a free permit. What waits
-/// longer than the queue budget, or finds the queue full, is refused at once with 429 and the time after
-/// which a retry makes sense. A permit lives exactly as long as the response body: a client that leaves
-/// frees its place at once, and the backend's connection is closed.
-///
-/// Probes and metrics are on the admin listener: /livez, /readyz, /metrics.
-/// SIGTERM or Ctrl-C drains: what runs may finish, everything else is refused with 503. A second one
-/// ends at once.
+/// Arguments of `elasticserve gateway`.
 #[derive(clap::Args)]
 #[command(after_help = "\
+Requests wait in one queue, first come, first served, until a backend has a free permit. What waits
+longer than the queue budget, or finds the queue full, is refused at once with 429 and the time after
+which a retry makes sense. A permit lives exactly as long as the response body: a client that leaves
+frees its place at once, and the backend's connection is closed.
+
+Probes and metrics are on the admin listener: /livez, /readyz, /metrics. SIGTERM or Ctrl-C drains:
+what runs may finish, everything else is refused with 503. A second one ends at once.
+
 Example:
   vllm serve Qwen/Qwen3-8B --max-num-seqs 32 --port 8000
   elasticserve gateway --backend http://127.0.0.1:8000 --permits 32 --queue-budget 750ms
@@ -33,22 +34,22 @@ works on at once (vLLM: --max-num-seqs), so that the queue forms here and not th
 Exit codes: 0 drained; 1 a listener could not be opened; 2 wrong flags; 64 wrong configuration.")]
 pub(crate) struct Args {
     /// A server behind the gateway; may be given several times
-    #[arg(long = "backend", value_name = "URL")]
-    backends: Vec<String>,
+    #[arg(long = "backend", value_name = "URL", value_parser = parse_backend)]
+    backends: Vec<RawBackend>,
     /// Where clients connect [default: 127.0.0.1:8080]
-    #[arg(long, value_name = "ADDR:PORT")]
+    #[arg(long, value_name = "ADDR:PORT", value_parser = parse_address)]
     listen: Option<String>,
     /// Where probes and metrics are served [default: 127.0.0.1:9090]
-    #[arg(long, value_name = "ADDR:PORT")]
+    #[arg(long, value_name = "ADDR:PORT", value_parser = parse_address)]
     admin: Option<String>,
     /// Requests that each backend may work on at once [default: 32]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     permits: Option<u32>,
     /// The most requests that may wait [default: 256]
     #[arg(long, value_name = "N")]
     queue_depth: Option<u32>,
-    /// How long a request may wait, such as 750ms [default: as long as it takes]
-    #[arg(long, value_name = "TIME")]
+    /// How long a request may wait, such as 750ms [default: no limit]
+    #[arg(long, value_name = "TIME", value_parser = parse_time)]
     queue_budget: Option<String>,
     /// A configuration file in TOML; see config/gateway.example.toml
     #[arg(long, value_name = "FILE")]
@@ -78,13 +79,33 @@ impl Args {
         raw.queue.depth = self.queue_depth.or(raw.queue.depth);
         raw.queue.budget = self.queue_budget.or(raw.queue.budget);
         if !self.backends.is_empty() {
-            raw.backends = Some(self.backends.into_iter().map(|url| RawBackend { url, permits: None }).collect());
+            raw.backends = Some(self.backends);
         }
         if let (Some(permits), Some(backends)) = (self.permits, &mut raw.backends) {
             backends.iter_mut().for_each(|b| b.permits = Some(permits));
         }
         Ok(raw.check().map_err(|e| BadConfig(e.to_string()))?)
     }
+}
+
+/// A URL, by the rule of the configuration's `url`.
+fn parse_backend(url: &str) -> Result<RawBackend, String> {
+    let backend = RawBackend { url: url.to_owned(), permits: None };
+    let alone = RawConfig { backends: Some(vec![backend.clone()]), ..RawConfig::default() };
+    match alone.check() {
+        Ok(_) => Ok(backend),
+        Err(ConfigError::Value { problem, .. }) => Err(problem),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+fn parse_address(text: &str) -> Result<String, String> {
+    let wrong = |_| "an IP address and a port are needed, such as 127.0.0.1:8080".to_owned();
+    text.parse::<SocketAddr>().map(|_| text.to_owned()).map_err(wrong)
+}
+
+fn parse_time(text: &str) -> Result<String, String> {
+    text.parse::<Span>().map(|_| text.to_owned()).map_err(|e| e.to_string())
 }
 
 async fn serve(config: Config) -> anyhow::Result<ExitCode> {
@@ -129,5 +150,50 @@ impl StopSignals {
             _ = self.terminate.recv() => {}
             _ = self.interrupt.recv() => {}
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    #[derive(Parser)]
+    struct Cli {
+        #[command(flatten)]
+        args: Args,
+    }
+
+    #[test]
+    fn a_wrong_value_is_refused_with_the_flag_and_what_would_be_right() {
+        for (flag, value, says) in [
+            ("--backend", "127.0.0.1:8000", "http://127.0.0.1:8000"),
+            ("--backend", "https://h", "use http://"),
+            ("--listen", "8080", "127.0.0.1:8080"),
+            ("--admin", "localhost:9090", "IP address"),
+            ("--permits", "0", "1.."),
+            ("--queue-budget", "750", "750ms"),
+        ] {
+            let error = Cli::try_parse_from(["gateway", flag, value]).err().unwrap().to_string();
+            assert!(error.contains(flag) && error.contains(says), "{error}");
+        }
+    }
+
+    #[test]
+    fn flags_win_over_the_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("gateway.toml");
+        let text = "listen = '127.0.0.1:1'\n[[backends]]\nurl = 'http://a:1'\npermits = 4\n[queue]\ndepth = 7\n";
+        std::fs::write(&file, text).unwrap();
+        let read = |more: &[&str]| {
+            let words = ["gateway", "--config", file.to_str().unwrap()];
+            Cli::try_parse_from(words.iter().chain(more)).unwrap().args.into_config().unwrap()
+        };
+        let alone = read(&[]);
+        assert_eq!((alone.listen.port(), alone.backends[0].permits, alone.queue_depth), (1, 4, 7));
+        let mixed = read(&["--listen", "127.0.0.1:2", "--permits", "9", "--queue-budget", "1s"]);
+        assert_eq!((mixed.listen.port(), mixed.backends[0].permits, mixed.queue_depth), (2, 9, 7));
+        assert_eq!(mixed.queue_budget, Some(Span::from_secs(1)));
+        assert_eq!(read(&["--backend", "http://b:2"]).backends[0].authority, "b:2");
     }
 }

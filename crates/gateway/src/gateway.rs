@@ -24,7 +24,7 @@ use crate::{admin, connection, health, listen};
 
 /// A listener could not be set up.
 #[derive(Debug, thiserror::Error)]
-#[error("cannot listen on {address} ({key}): {source}")]
+#[error("{key}: cannot listen on {address}")]
 pub struct StartError {
     /// The flag or key that says where.
     pub key: &'static str,

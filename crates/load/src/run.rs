@@ -59,7 +59,7 @@ pub enum LoadError {
         last: String,
     },
     /// No model was named and the server lists none.
-    #[error("the server at {0} lists no models: name one with --model")]
+    #[error("no model to ask for: {0} does not answer, or lists none. Is it up? Else name one with --model")]
     NoModel(String),
     /// A request cannot be made from the configuration.
     #[error("{0}")]
