@@ -74,22 +74,23 @@ impl PrefixCache {
         Self { entries: Vec::new(), unused: Vec::new(), index, by_age, blocks: 0, capacity: capacity as u64 }
     }
 
-    /// The leading tokens of a prompt that need no computing. At least the last token always does, so
-    /// of a prompt that is known in full `floor((tokens − 1) / block) · block` are free.
-    pub fn lookup(&mut self, prompt: &Prompt, tokens: u32, block_tokens: u32) -> u32 {
+    /// The leading tokens of a prompt that need no computing, all of whose whole blocks are kept from now on.
+    /// At least the last token always needs computing, so of a prompt that is known in full
+    /// `floor((tokens − 1) / block) · block` are free.
+    pub fn admit(&mut self, prompt: &Prompt, tokens: u32, block_tokens: u32) -> u32 {
         let whole = tokens.saturating_sub(1) / block_tokens;
-        if let Prompt::Family(key) = prompt {
-            let Some(place) = self.index.get(family(*key)) else { return 0 };
-            self.by_age.touch(place);
-            return self.entries[place as usize].blocks.min(whole) * block_tokens;
-        }
-        let mut hits = 0;
-        while hits < whole {
-            let Some(place) = prompt.block(hits, block_tokens).and_then(|hash| self.index.get(hash)) else { break };
-            self.by_age.touch(place);
-            hits += 1;
-        }
-        hits * block_tokens
+        let known = match prompt {
+            // One entry: found and kept at once.
+            Prompt::Family(key) => self.keep(family(*key), tokens / block_tokens),
+            _ => {
+                let found = |&index: &u32| prompt.block(index, block_tokens).is_some_and(|h| self.index.contains(h));
+                let known = (0..whole).take_while(found).count() as u32;
+                self.insert(prompt, tokens, block_tokens);
+                known
+            }
+        };
+        self.evict();
+        known.min(whole) * block_tokens
     }
 
     /// Keeps the prompt's whole blocks. A block without those before it is of no use, so the last
@@ -97,9 +98,7 @@ impl PrefixCache {
     pub fn insert(&mut self, prompt: &Prompt, tokens: u32, block_tokens: u32) {
         let whole = tokens / block_tokens;
         if let Prompt::Family(key) = prompt {
-            if whole > 0 {
-                self.keep(family(*key), whole);
-            }
+            self.keep(family(*key), whole);
         } else {
             for index in (0..whole).rev() {
                 if let Some(hash) = prompt.block(index, block_tokens) {
@@ -115,13 +114,18 @@ impl PrefixCache {
         *self = Self::new(self.capacity as usize);
     }
 
-    fn keep(&mut self, key: BlockHash, blocks: u32) {
+    /// Makes an entry the newest and no shorter than this, and says how long it was.
+    fn keep(&mut self, key: BlockHash, blocks: u32) -> u32 {
         if let Some(place) = self.index.get(key) {
-            let entry = &mut self.entries[place as usize];
-            self.blocks += u64::from(blocks.saturating_sub(entry.blocks));
-            entry.blocks = entry.blocks.max(blocks);
             self.by_age.touch(place);
-            return;
+            let entry = &mut self.entries[place as usize];
+            let before = entry.blocks;
+            entry.blocks = before.max(blocks);
+            self.blocks += u64::from(entry.blocks - before);
+            return before;
+        }
+        if blocks == 0 {
+            return 0;
         }
         let entry = Entry { key, blocks };
         let place = if let Some(place) = self.unused.pop() {
@@ -134,6 +138,7 @@ impl PrefixCache {
         self.index.insert(key, place);
         self.by_age.push(place);
         self.blocks += u64::from(blocks);
+        0
     }
 
     fn evict(&mut self) {
@@ -163,17 +168,22 @@ const fn family(key: u64) -> BlockHash {
 mod tests {
     use super::*;
 
+    /// What would be free, without a change to the cache.
+    fn known(cache: &PrefixCache, prompt: &Prompt, tokens: u32, block_tokens: u32) -> u32 {
+        cache.clone().admit(prompt, tokens, block_tokens)
+    }
+
     #[test]
     fn of_a_known_prompt_all_whole_blocks_before_the_last_token_are_free() {
         let mut cache = PrefixCache::new(1 << 20);
         let prompt = Prompt::Family(1);
-        assert_eq!(cache.lookup(&prompt, 256, 16), 0);
+        assert_eq!(known(&cache, &prompt, 256, 16), 0);
         cache.insert(&prompt, 256, 16);
-        assert_eq!(cache.lookup(&prompt, 256, 16), 240);
-        assert_eq!(cache.lookup(&prompt, 257, 16), 256);
-        assert_eq!(cache.lookup(&prompt, 960, 16), 256);
-        assert_eq!(cache.lookup(&Prompt::Family(2), 256, 16), 0);
-        assert_eq!(cache.lookup(&Prompt::Unique, 256, 16), 0);
+        assert_eq!(known(&cache, &prompt, 256, 16), 240);
+        assert_eq!(known(&cache, &prompt, 257, 16), 256);
+        assert_eq!(known(&cache, &prompt, 960, 16), 256);
+        assert_eq!(known(&cache, &Prompt::Family(2), 256, 16), 0);
+        assert_eq!(known(&cache, &Prompt::Unique, 256, 16), 0);
     }
 
     #[test]
@@ -181,7 +191,7 @@ mod tests {
         for prompt in [Prompt::Family(1), Prompt::Blocks(Arc::from([1, 2, 3, 4]))] {
             let mut cache = PrefixCache::new(3);
             cache.insert(&prompt, 64, 16);
-            assert_eq!(cache.lookup(&prompt, 65, 16), 48);
+            assert_eq!(known(&cache, &prompt, 65, 16), 48);
             assert_eq!(cache.blocks, 3);
         }
     }
@@ -199,10 +209,10 @@ mod tests {
             let mut cache = PrefixCache::new(2);
             cache.insert(&prompt(1), 16, 16);
             cache.insert(&prompt(2), 16, 16);
-            assert_eq!(cache.lookup(&prompt(1), 17, 16), 16);
+            assert_eq!(cache.admit(&prompt(1), 17, 16), 16);
             cache.insert(&prompt(3), 16, 16);
-            assert_eq!(cache.lookup(&prompt(2), 17, 16), 0);
-            assert_eq!(cache.lookup(&prompt(1), 17, 16), 16);
+            assert_eq!(known(&cache, &prompt(2), 17, 16), 0);
+            assert_eq!(known(&cache, &prompt(1), 17, 16), 16);
         }
     }
 
@@ -225,12 +235,12 @@ mod tests {
         let mut cache = PrefixCache::new(1 << 20);
         let chunks = |ids: &[u64]| Prompt::Chunks(Arc::from(ids));
         cache.insert(&chunks(&[1, 2]), 1024, 16);
-        assert_eq!(cache.lookup(&chunks(&[1, 2, 3]), 1536, 16), 1024);
-        assert_eq!(cache.lookup(&chunks(&[1, 4]), 1024, 16), 512);
-        assert_eq!(cache.lookup(&chunks(&[5, 2]), 1024, 16), 0);
+        assert_eq!(known(&cache, &chunks(&[1, 2, 3]), 1536, 16), 1024);
+        assert_eq!(known(&cache, &chunks(&[1, 4]), 1024, 16), 512);
+        assert_eq!(known(&cache, &chunks(&[5, 2]), 1024, 16), 0);
         // Blocks of 100 tokens: the sixth straddles the first chunk's end.
         cache.clear();
         cache.insert(&chunks(&[1, 2]), 1024, 100);
-        assert_eq!(cache.lookup(&chunks(&[1, 4]), 1024, 100), 500);
+        assert_eq!(known(&cache, &chunks(&[1, 4]), 1024, 100), 500);
     }
 }

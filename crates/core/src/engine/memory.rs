@@ -82,8 +82,7 @@ impl Memory {
         match &mut self.kind {
             Kind::Unlimited(_) if !self.prefix_cache => Some(Holding::default()),
             Kind::Unlimited(cache) => {
-                let cached = cache.lookup(owner.prompt, tokens, block_tokens);
-                cache.insert(owner.prompt, tokens, block_tokens);
+                let cached = cache.admit(owner.prompt, tokens, block_tokens);
                 Some(Holding { cached, blocks: Vec::new() })
             }
             Kind::Limited(pool) => {

@@ -302,7 +302,7 @@ impl Engine {
         if let Some(times) = &mut self.times
             && step.yields > 0
         {
-            times.push(at, self.leaving.len());
+            times.push(at, self.leaving.front().map_or(at, |batch| batch.at));
         }
         if step.tokens.is_empty() {
             self.keep_spare(step.tokens);
@@ -352,11 +352,12 @@ struct StepTimes {
 }
 
 impl StepTimes {
-    /// Adds a step. `unpolled` steps before it may still be asked for with as many before them.
-    fn push(&mut self, at: Tick, unpolled: usize) {
+    /// Adds a step. All up to `polled` may have been polled: of these only as many are kept as an answer has
+    /// tokens.
+    fn push(&mut self, at: Tick, polled: Tick) {
         self.times.push_back(at);
-        let excess = self.times.len().saturating_sub(self.longest + unpolled + 1);
-        self.times.drain(..excess);
+        let past = self.times.partition_point(|time| *time <= polled);
+        self.times.drain(..past.saturating_sub(self.longest));
     }
 
     fn last(&self, at: Tick, count: u32) -> impl Iterator<Item = Tick> + Clone {
