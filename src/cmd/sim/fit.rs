@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use anyhow::Context;
 use elasticserve_core::engine::Profile;
-use elasticserve_core::sim::fit::{PARAMETERS, fit, rewrite};
+use elasticserve_core::sim::fit::{Effort, PARAMETERS, Parameter, fit, rewrite};
 use elasticserve_core::sim::reproduce::{Published, Report};
 use elasticserve_report::{grid, write_file};
 
@@ -57,13 +57,15 @@ pub(crate) struct Args {
     /// Only these rows: direct, gateway, unloaded, low-rate, saturation, overhead, permits, budgets, pairs, tenants
     #[arg(long, value_name = "GROUP,…", value_delimiter = ',')]
     rows: Vec<String>,
-    /// The most rounds
-    #[arg(long, value_name = "COUNT", default_value_t = 40, value_parser = clap::value_parser!(u32).range(1..=10_000))]
-    rounds: u32,
+    /// How often to start again from the best found, shaken, so as not to end in a small valley
+    #[arg(long, value_name = "COUNT", default_value_t = RESTARTS, value_parser = clap::value_parser!(u32).range(..=10_000))]
+    restarts: u32,
     /// Write the fitted profile to this file
     #[arg(long, value_name = "FILE.toml")]
     out: Option<PathBuf>,
 }
+
+const RESTARTS: u32 = 16;
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let start = profile::load(&args.profile)?;
@@ -72,10 +74,9 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     rewrite(&text, &start).map_err(|e| BadConfig(format!("--profile {}: {e}", args.profile)))?;
     let replay = Replay::new(measurements(args.measured.as_deref())?)?.only(&args.rows)?;
     let before = replay.report(&start)?;
-    let mut round = 0;
-    let found = fit(&start, args.rounds, |profiles: &[Profile]| {
+    let effort = Effort { restarts: args.restarts, ..Effort::default() };
+    let found = fit(&start, effort, |profiles: &[Profile]| {
         let reports = replay.reports(profiles)?;
-        round += 1;
         anyhow::Ok(reports.iter().map(|report| report.residuals().collect()).collect())
     })?;
     // What is printed is what the file says, rounded as it is there.
@@ -109,15 +110,15 @@ fn origin(args: &Args, before: f64, after: f64) -> String {
     if !args.rows.is_empty() {
         command += &format!(" --rows {}", args.rows.join(","));
     }
-    if args.rounds != 40 {
-        command += &format!(" --rounds {}", args.rounds);
+    if args.restarts != RESTARTS {
+        command += &format!(" --restarts {}", args.restarts);
     }
     format!("# Fitted with: {command}\n# Loss {before:.2} before, {after:.2} after.\n#\n")
 }
 
 fn parameters(before: &Profile, after: &Profile) -> String {
     let columns = ["before", "after", "change"].map(str::to_owned);
-    let row = |p: &elasticserve_core::sim::fit::Parameter| {
+    let row = |p: &Parameter| {
         let (old, new) = (p.get(before), p.get(after));
         let change = if old == 0.0 { "–".to_owned() } else { format!("{:+.1}%", (new / old - 1.0) * 100.0) };
         (format!("{}.{}", p.table, p.key), vec![format!("{old:.6}"), format!("{new:.6}"), change])
