@@ -224,3 +224,30 @@ struct Usage {
 struct PromptDetails {
     cached_tokens: u32,
 }
+
+#[cfg(test)]
+mod tests {
+    use elasticserve_core::engine::{Engine, Profile};
+
+    use super::*;
+    use crate::driver::Driver;
+    use crate::request::{Served, read_ask};
+
+    #[tokio::test]
+    async fn a_stream_whose_engine_stops_never_ends_as_if_it_were_whole() {
+        let driver = Driver::start(Engine::new(&Profile::built_in("gb10-qwen3-8b-fp8").unwrap())).unwrap();
+        let served = Served { model: "m".into(), max_model_len: 8192, block_tokens: 16 };
+        let ask = read_ask(Api::Completion, br#"{"prompt":"x","max_tokens":8000}"#, &served).unwrap();
+        let running = driver.handle().submit(driver.handle().now(), ask.task.clone());
+        let answer = Answer::new(Api::Completion, "id", 0, "m", &ask);
+        let mut events = Events::new(answer, running, &ask);
+        driver.stop();
+        loop {
+            match std::future::poll_fn(|cx| events.poll_event(cx)).await {
+                Some(Ok(event)) => assert_ne!(event, "data: [DONE]\n\n"),
+                other => break assert!(matches!(other, Some(Err(Cut)))),
+            }
+        }
+        assert!(events.is_done());
+    }
+}

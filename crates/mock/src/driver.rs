@@ -294,6 +294,12 @@ mod tests {
         Task { prompt: Prompt::Unique, input: 64, output, finish: Finish::Length }
     }
 
+    /// The state when so many requests have ended, however they did.
+    async fn ended(watch: &mut watch::Receiver<Snapshot>, count: u64) -> Snapshot {
+        let total = |f: Finished| f.stop + f.length + f.abort;
+        *watch.wait_for(|s| total(s.finished) == count).await.unwrap()
+    }
+
     #[tokio::test]
     async fn tokens_come_in_order_and_never_before_they_are_due() {
         let driver = driver(32);
@@ -312,15 +318,16 @@ mod tests {
     async fn a_request_dropped_in_its_seat_lets_the_next_one_in() {
         let driver = driver(1);
         let engine = driver.handle();
-        let mut endless = engine.submit(engine.now(), task(1_000_000));
+        let mut endless = engine.submit(engine.now(), task(2000));
         endless.next().await.unwrap();
         let mut next = engine.submit(engine.now(), task(1));
         let mut watch = engine.watch();
         watch.wait_for(|s| s.engine.waiting == 1).await.unwrap();
         drop(endless);
         assert!(next.next().await.unwrap().last);
-        let done = Finished { stop: 0, length: 1, abort: 1 };
-        watch.wait_for(|s| s.finished == done && s.engine.running == 0).await.unwrap();
+        let after = ended(&mut watch, 2).await;
+        assert_eq!(after.finished, Finished { stop: 0, length: 1, abort: 1 });
+        assert_eq!(after.engine.running, 0);
         driver.stop();
     }
 
@@ -328,16 +335,16 @@ mod tests {
     async fn a_request_dropped_on_its_way_or_waiting_never_gets_a_seat() {
         let driver = driver(1);
         let engine = driver.handle();
-        let mut first = engine.submit(engine.now(), task(1_000_000));
+        let mut first = engine.submit(engine.now(), task(2000));
         first.next().await.unwrap();
         let mut watch = engine.watch();
         drop(engine.submit(engine.now(), task(5)));
-        watch.wait_for(|s| s.finished.abort == 1).await.unwrap();
+        assert_eq!(ended(&mut watch, 1).await.finished.abort, 1);
         let waiting = engine.submit(engine.now(), task(5));
         watch.wait_for(|s| s.engine.waiting == 1).await.unwrap();
         drop(waiting);
-        let after = *watch.wait_for(|s| s.finished.abort == 2).await.unwrap();
-        assert_eq!((after.engine.waiting, after.engine.running), (0, 1));
+        let after = ended(&mut watch, 2).await;
+        assert_eq!((after.finished.abort, after.engine.waiting, after.engine.running), (2, 0, 1));
         assert_eq!(after.engine.prompt_tokens, 64);
         driver.stop();
     }
@@ -345,7 +352,7 @@ mod tests {
     #[tokio::test]
     async fn a_stopped_engine_ends_what_waits_for_it() {
         let driver = driver(1);
-        let mut running = driver.handle().submit(driver.handle().now(), task(1_000_000));
+        let mut running = driver.handle().submit(driver.handle().now(), task(2000));
         let late = driver.handle().clone();
         driver.stop();
         while running.next().await.is_some() {}

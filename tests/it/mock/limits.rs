@@ -1,5 +1,7 @@
 //! Bounds on what clients can hold, and the server's end.
 
+use std::time::Duration;
+
 use elasticserve_core::time::Span;
 use elasticserve_mock::{Limits, Server};
 use http::StatusCode;
@@ -7,7 +9,7 @@ use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-use super::client::Client;
+use super::client::{Client, post};
 use super::{ANY_PORT, config, server};
 
 async fn limited(limits: Limits) -> Server {
@@ -19,7 +21,8 @@ async fn raw(server: &Server, bytes: &[u8]) -> String {
     let mut stream = TcpStream::connect(server.addr()).await.unwrap();
     stream.write_all(bytes).await.unwrap();
     let mut answer = Vec::new();
-    stream.read_to_end(&mut answer).await.unwrap();
+    // Far longer than any limit here, so that a test of one that is not kept ends too.
+    tokio::time::timeout(Duration::from_secs(20), stream.read_to_end(&mut answer)).await.unwrap().unwrap();
     String::from_utf8(answer).unwrap()
 }
 
@@ -93,14 +96,17 @@ async fn a_connection_over_the_limit_waits_until_another_one_closes() {
 }
 
 #[tokio::test]
-async fn a_shutdown_cuts_open_streams_and_frees_the_port() {
+async fn a_shutdown_cuts_every_connection_and_frees_the_port() {
     let server = server(4).await;
     let addr = server.addr();
+    let mut idle = Client::connect(addr).await;
+    assert_eq!(idle.get("/health").await.status, StatusCode::OK);
     let mut client = Client::connect(addr).await;
     let body = json!({ "prompt": "x", "max_tokens": 8000, "stream": true });
     let mut stream = client.stream("/v1/completions", &body).await;
     stream.next().await.unwrap().unwrap();
     server.shutdown().await;
+    assert!(idle.open(post("/tokenize", &json!({ "prompt": "x" }))).await.is_err());
     // Never a clean end: that would be taken for a whole answer.
     let end = loop {
         match stream.next().await {
