@@ -6,7 +6,9 @@
 mod arrival;
 mod length;
 mod plan;
+mod trace;
 
 pub use arrival::{ArrivalProcess, Extent};
 pub use length::Lengths;
 pub use plan::{Arrival, Plan, PlanError, PlanHeader, PlanSpec, PlanTenant};
+pub use trace::{TraceError, TraceFormat, TraceOptions, read_trace};
