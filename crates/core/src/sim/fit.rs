@@ -404,7 +404,7 @@ mod tests {
         let text = rewrite(FILE, &profile).unwrap();
         let back = Profile::from_toml(&text).unwrap();
         assert_eq!((back.base_ms, back.kv_ms_per_token, back.attention_ms), (41.235, 0.000_271_83, 0.0));
-        assert_eq!((back.roof_tokens, back.max_seqs, &back.name), (71.1, 32, &profile.name));
+        assert_eq!((back.roof_tokens, back.max_seqs, &back.name), (68.6, 32, &profile.name));
         assert_eq!(text.matches('#').count(), FILE.matches('#').count());
         let error = rewrite("[step]\n", &profile).unwrap_err().to_string();
         assert!(error.contains("base_ms") && error.contains("[step]"), "{error}");
