@@ -1,8 +1,9 @@
 //! `elasticserve load`.
 
 mod args;
-mod plan;
+pub(crate) mod plan;
 pub(crate) mod progress;
+pub(crate) mod work;
 
 use std::path::{Path, PathBuf};
 use std::pin::pin;
@@ -25,7 +26,7 @@ pub(crate) const INTERRUPTED: u8 = 130;
 
 pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     start_logging();
-    let plan = plan::from_args(&args)?;
+    let plan = plan::from_args(&args.work)?;
     if args.plan_only {
         say(plan.to_ndjson().trim_end());
         return Ok(ExitCode::SUCCESS);

@@ -2,7 +2,7 @@
 
 use elasticserve_core::work::{ArrivalProcess, Extent, Lengths, Plan, PlanSpec, PlanTenant};
 
-use super::args::{Args, Pattern};
+use super::work::{Pattern, WorkArgs};
 use crate::cmd::BadConfig;
 
 /// The tenant of a load that names none.
@@ -10,7 +10,7 @@ const TENANT: &str = "default";
 /// More arrivals than one process should plan: about 2 GB of plan.
 const MAX_ARRIVALS: f64 = 2e7;
 
-pub(super) fn from_args(args: &Args) -> Result<Plan, BadConfig> {
+pub(crate) fn from_args(args: &WorkArgs) -> Result<Plan, BadConfig> {
     if let Some(path) = &args.plan {
         let bad = |problem: String| BadConfig(format!("--plan {}: {problem}", path.display()));
         let text = std::fs::read_to_string(path).map_err(|e| bad(e.to_string()))?;
