@@ -59,8 +59,10 @@ pub enum ProfileError {
     Unknown(String, String),
 }
 
-const BUILT_IN: [(&str, &str); 1] =
-    [("gb10-qwen3-8b-fp8", include_str!("../../../../config/engines/gb10-qwen3-8b-fp8.toml"))];
+const BUILT_IN: [(&str, &str); 2] = [
+    ("gb10-qwen3-8b-fp8", include_str!("../../../../config/engines/gb10-qwen3-8b-fp8.toml")),
+    ("single-worker", include_str!("../../../../config/engines/single-worker.toml")),
+];
 
 impl Profile {
     /// Reads a profile from the text of its file.

@@ -4,8 +4,10 @@ mod figures;
 pub mod fit;
 pub mod reproduce;
 mod record;
+mod single_worker;
 mod world;
 
 pub use figures::{Figures, Tally};
 pub use record::{Ending, Gaps, Record};
+pub use single_worker::{SingleWorker, SingleWorkerError, single_worker};
 pub use world::{GatewaySetup, Setup, run, run_arrivals};
