@@ -267,6 +267,9 @@ mod tests {
             ("token_budget = 8192", "token_budget = 32", "engine.token_budget"),
             ("in_ms = 6.20", "in_ms = -1", "overhead.in_ms"),
             ("prefix_cache = true", "prefix_cach = true", "prefix_cach"),
+            ("prefix_cache = true", "prefix_cache = true\nkv_blocks = 0", "engine.kv_blocks"),
+            ("prefix_cache = true", "prefix_cache = true\nkv_blocks = 99999999", "engine.kv_blocks"),
+            ("prefix_cache = true", "prefix_cache = true\nkv_blocks = 9\ncache_blocks = 9", "engine.cache_blocks"),
         ] {
             let error = Profile::from_toml(&good.replace(from, to)).unwrap_err().to_string();
             assert!(error.contains(key), "{key}: {error}");
