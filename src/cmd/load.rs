@@ -126,7 +126,7 @@ async fn press_at_signals(stop: &Stop) -> std::io::Result<std::convert::Infallib
 }
 
 /// Recomputes the figures from the ledger, prints them, and says with the exit code what they are worth.
-fn conclude(manifest: &Manifest, folder: &Path, as_json: bool) -> anyhow::Result<ExitCode> {
+pub(crate) fn conclude(manifest: &Manifest, folder: &Path, as_json: bool) -> anyhow::Result<ExitCode> {
     let summary = elasticserve_report::write_run(folder).context("the report of the run")?;
     if as_json {
         say(&serde_json::to_string_pretty(&summary)?);

@@ -2,8 +2,10 @@
 
 mod fit;
 mod parallel;
+mod policy;
 mod replay;
 mod reproduce;
+mod run;
 
 use std::process::ExitCode;
 
@@ -18,6 +20,8 @@ pub(crate) struct Args {
 
 #[derive(Subcommand)]
 enum What {
+    /// Run a plan against engine models, direct or behind the gateway's scheduler.
+    Run(Box<run::Args>),
     /// Fit an engine profile to measurements by least squares.
     Fit(fit::Args),
     /// Replay every row of the published measurements and compare.
@@ -26,6 +30,7 @@ enum What {
 
 pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     match args.what {
+        What::Run(args) => run::run(&args),
         What::Fit(args) => fit::run(&args),
         What::Reproduce(args) => reproduce::run(&args),
     }
