@@ -23,7 +23,7 @@ fn tenant(random: &mut Random) -> TenantPolicy {
         6 => Some(0),
         _ => Some(random.between(1, 3) as u32),
     };
-    TenantPolicy { weight, max_permits }
+    TenantPolicy { weight, max_permits, ..TenantPolicy::default() }
 }
 
 #[test]
@@ -85,7 +85,7 @@ fn same_tick(random: &mut Random, events: [Event; 3]) -> Result<(), String> {
     let settings = Settings { order: order(random), ..Settings::fcfs(vec![seats as u32]) };
     // Whether the caller polls after each of the three, or only when its timer fires and at the end.
     let eager = random.between(0, 1) == 0;
-    let offer = |budget| Offer { tenant: TenantId(0), bytes: 1, cost: Span::from_nanos(5), budget };
+    let offer = |budget| Offer { tenant: TenantId(0), bytes: 1, cost: Span::from_nanos(5), budget, ..Offer::default() };
 
     let mut books = Books::new(&settings);
     for _ in 0..seats {
@@ -163,7 +163,7 @@ fn a_queue_whose_requests_were_all_cancelled_takes_as_many_again_at_that_tick() 
 fn small_offer(random: &mut Random) -> Offer {
     let budget = [None, Some(Span::from_secs(1))][random.between(0, 1) as usize];
     let tenant = TenantId(random.between(0, 1) as u16);
-    Offer { tenant, bytes: 10, cost: Span::from_nanos(random.between(1, 9)), budget }
+    Offer { tenant, bytes: 10, cost: Span::from_nanos(random.between(1, 9)), budget, ..Offer::default() }
 }
 
 fn order(random: &mut Random) -> Order {

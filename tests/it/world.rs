@@ -146,7 +146,10 @@ impl World {
         let tenant = self.random.between(0, self.waiting.len() as u64 - 1) as u16;
         let cost = Span::from_nanos(self.random.between(0, 2_000));
         let budget = (self.random.between(0, 9) == 0).then(|| Span::from_nanos(self.random.between(0, 1_000)));
-        match self.scheduler.offer(self.now, Offer { tenant: TenantId(tenant), bytes: 9, cost, budget }) {
+        match self
+            .scheduler
+            .offer(self.now, Offer { tenant: TenantId(tenant), bytes: 9, cost, budget, ..Offer::default() })
+        {
             Ok(id) => drop(self.waiting[usize::from(tenant)].insert(id)),
             Err(_) => self.turned_away += 1,
         }
@@ -206,7 +209,7 @@ impl World {
 fn tenant(random: &mut Random) -> TenantPolicy {
     let weight = NonZeroU32::MIN.saturating_add(random.between(0, 9) as u32);
     let max_permits = (random.between(0, 2) == 0).then(|| random.between(1, 6) as u32);
-    TenantPolicy { weight, max_permits }
+    TenantPolicy { weight, max_permits, ..TenantPolicy::default() }
 }
 
 #[test]
@@ -283,6 +286,7 @@ fn setup(plan: &Plan, random: &mut Random) -> Setup {
             depth: random.between(0, 20) as usize,
             max_bytes: random.between(0, 50_000),
             budget: (random.between(0, 1) == 0).then(|| Span::from_millis(random.between(0, 900))),
+            ..Settings::fcfs(Vec::new())
         },
         overhead_in: some_time(random),
         overhead_out: some_time(random),

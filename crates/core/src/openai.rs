@@ -21,6 +21,14 @@ pub struct Peek {
     pub max_tokens: Option<u32>,
 }
 
+impl Peek {
+    /// Of a request that cannot be looked into.
+    #[must_use]
+    pub const fn unknown() -> Self {
+        Self { model: None, stream: false, input: InputTokens::Estimated(0), max_tokens: None }
+    }
+}
+
 /// A count of input tokens and how it was come by.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum InputTokens {

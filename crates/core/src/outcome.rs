@@ -111,6 +111,10 @@ impl fmt::Display for Terminal {
 #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RejectReason {
+    /// Its limits cannot be met even by an engine with nothing else to do.
+    SloInfeasible,
+    /// Its limits cannot be met at the pace of now, or behind what is ahead of it.
+    PredictedLate,
     /// The queue holds as many requests or bytes as it may.
     QueueFull,
     /// It waited as long as its budget allows.
@@ -123,12 +127,21 @@ pub enum RejectReason {
 
 impl RejectReason {
     /// Every reason.
-    pub const ALL: [Self; 4] = [Self::QueueFull, Self::QueueExpired, Self::NoBackend, Self::Draining];
+    pub const ALL: [Self; 6] = [
+        Self::SloInfeasible,
+        Self::PredictedLate,
+        Self::QueueFull,
+        Self::QueueExpired,
+        Self::NoBackend,
+        Self::Draining,
+    ];
 
     /// The name in headers, bodies and metrics.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
+            Self::SloInfeasible => "slo_infeasible",
+            Self::PredictedLate => "predicted_late",
             Self::QueueFull => "queue_full",
             Self::QueueExpired => "queue_expired",
             Self::NoBackend => "no_backend",

@@ -123,6 +123,15 @@ impl Span {
         Self(self.0.saturating_sub(other.0))
     }
 
+    /// This length less `other`, `None` if that is less than nothing.
+    #[must_use]
+    pub const fn checked_sub(self, other: Self) -> Option<Self> {
+        match self.0.checked_sub(other.0) {
+            Some(ns) => Some(Self(ns)),
+            None => None,
+        }
+    }
+
     /// This length divided by a positive factor, rounded to the nanosecond: how scaled time is made.
     #[must_use]
     pub fn scaled_down(self, factor: f64) -> Self {

@@ -8,7 +8,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use elasticserve_core::ids::{BackendId, RequestId};
 use elasticserve_core::outcome::{How, RejectReason};
-use elasticserve_core::sched::{Action, AuditError, Offer, Rejection, Scheduler, Settings, Ticket, Totals};
+use elasticserve_core::sched::{
+    Action, AuditError, Observation, Offer, Rejection, Scheduler, Settings, Ticket, Totals,
+};
 use elasticserve_core::time::Tick;
 use tokio::sync::{Notify, oneshot};
 
@@ -24,6 +26,8 @@ pub(crate) struct Admission {
     inner: Mutex<Inner>,
     timer: Notify,
     clock: Clock,
+    /// Whether the scheduler learns from running work.
+    learns: bool,
 }
 
 #[derive(Debug)]
@@ -46,8 +50,10 @@ pub(crate) struct View {
 
 impl Admission {
     pub(crate) fn new(settings: &Settings, clock: Clock) -> Arc<Self> {
-        let inner = Inner { scheduler: Scheduler::new(settings), waiters: BTreeMap::new(), armed: None };
-        Arc::new(Self { inner: Mutex::new(inner), timer: Notify::new(), clock })
+        let scheduler = Scheduler::new(settings);
+        let learns = scheduler.learns();
+        let inner = Inner { scheduler, waiters: BTreeMap::new(), armed: None };
+        Arc::new(Self { inner: Mutex::new(inner), timer: Notify::new(), clock, learns })
     }
 
     /// Offers a request. The returned [`Waiting`] withdraws it when dropped.
@@ -63,6 +69,13 @@ impl Admission {
 
     pub(crate) fn release(self: &Arc<Self>, ticket: Ticket, how: How) {
         self.enter(|inner, now| inner.scheduler.release(now, ticket, how));
+    }
+
+    /// Tells the scheduler what was seen of running work, if it wants to know.
+    pub(crate) fn observe(self: &Arc<Self>, id: RequestId, observation: Observation) {
+        if self.learns {
+            self.enter(|inner, now| inner.scheduler.observe(now, id, observation));
+        }
     }
 
     pub(crate) fn set_backend(self: &Arc<Self>, id: BackendId, up: bool) {

@@ -49,6 +49,7 @@ where
         .timer(TokioTimer::new())
         .header_read_timeout(header_timeout)
         .max_buf_size(MAX_HEAD)
+        .max_header_size(MAX_HEAD)
         .max_headers(MAX_HEADERS)
         .half_close(false)
         .serve_connection(TokioIo::new(stream), service);

@@ -197,12 +197,12 @@ impl Meter {
         }
     }
 
-    /// Content came, in so many events.
-    pub(crate) fn content(&mut self, events: u32) {
+    /// Content came, in so many events; the time since the content before.
+    pub(crate) fn content(&mut self, events: u32) -> Option<Span> {
         let now = self.clock.now();
         self.first_content.get_or_insert(now);
-        self.last_content = Some(now);
         self.content_events += events;
+        self.last_content.replace(now).map(|before| now.since(before))
     }
 
     pub(crate) fn has_content(&self) -> bool {
@@ -218,6 +218,13 @@ impl Meter {
         self.ended = true;
         self.metrics.ended(code);
         self.metrics.slo("rejected");
+    }
+
+    /// The backend gave no answer.
+    pub(crate) fn failed(mut self, code: &'static str) {
+        self.ended = true;
+        self.metrics.ended(code);
+        self.metrics.slo("missed");
     }
 
     /// The answer ended. `success` is false for an answer that is an error of the backend's.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use elasticserve_core::ids::BackendId;
 use elasticserve_core::outcome::How;
-use elasticserve_core::sched::Ticket;
+use elasticserve_core::sched::{Observation, Ticket};
 use elasticserve_core::time::Span;
 
 use crate::admit::Admission;
@@ -31,6 +31,13 @@ impl Permit {
 
     pub(crate) fn waited(&self) -> Span {
         self.waited
+    }
+
+    /// Answer tokens came, so long after the ones before them.
+    pub(crate) fn observe(&self, tokens: u32, gap: Option<Span>) {
+        if let Some(ticket) = &self.ticket {
+            self.admission.observe(ticket.id(), Observation { tokens, gap });
+        }
     }
 
     /// Gives the permit back and says how its work ended.

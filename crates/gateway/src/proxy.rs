@@ -101,7 +101,7 @@ impl Shared {
     /// back what it holds: the place in the queue, the permit, the connection to the backend.
     async fn schedule(&self, request: Request<Incoming>, id: &HeaderValue, arrived: Tick) -> Scheduled {
         let (outgoing, wishes) = self.take_in(request, id).await.map_err(unmetered)?;
-        let peek = openai::peek(&outgoing.body).map_err(|e| unmetered(Refusal::BadBody(e.to_string())))?;
+        let peek = peek(&outgoing).map_err(unmetered)?;
         let read = self.clock.now();
         let meter = Meter::start(Arc::clone(&self.metrics), self.clock, self.config.slo, arrived);
         let offer = Offer {
@@ -109,6 +109,9 @@ impl Shared {
             bytes: outgoing.body.len() as u64,
             cost: seat_time(&wishes, &peek),
             budget: wishes.budget,
+            input: wishes.input.unwrap_or(peek.input.count()),
+            output: wishes.output.or(peek.max_tokens).unwrap_or(UNKNOWN_OUTPUT),
+            slo: self.config.slo,
         };
         let waiting = match self.admission.offer(offer) {
             Ok(waiting) => waiting,
@@ -130,9 +133,11 @@ impl Shared {
             Err(error) => {
                 tracing::warn!(backend = backend.0, %error, "no answer from the backend");
                 permit.release(How::BackendFailed);
-                meter.answered(How::BackendFailed, false);
                 let refusal = Refusal::Upstream(error);
-                Ok(refusal.response(id).map(Answer::Own))
+                meter.failed(refusal.code());
+                let mut response = refusal.response(id).map(Answer::Own);
+                response.headers_mut().insert(BACKEND, HeaderValue::from(backend.0));
+                Ok(response)
             }
         }
     }
@@ -203,6 +208,14 @@ fn unmetered(refusal: Refusal) -> (Refusal, Option<Meter>) {
     (refusal, None)
 }
 
+/// What a request says about its work. Audio comes as a form, of which nothing is read.
+fn peek(outgoing: &Outgoing) -> Result<openai::Peek, Refusal> {
+    if outgoing.path.path().starts_with(AUDIO) {
+        return Ok(openai::Peek::unknown());
+    }
+    openai::peek(&outgoing.body).map_err(|e| Refusal::BadBody(e.to_string()))
+}
+
 /// The encoding of a compressed body.
 fn compressed(headers: &HeaderMap) -> Option<String> {
     let encodings = headers.get_all(header::CONTENT_ENCODING).iter();
@@ -211,6 +224,8 @@ fn compressed(headers: &HeaderMap) -> Option<String> {
     (!named.is_empty()).then(|| named.join(", "))
 }
 
+/// Paths whose requests are not JSON.
+const AUDIO: &str = "/v1/audio/";
 /// Seat time of a request whose output length is not known.
 const UNKNOWN_OUTPUT: u32 = 256;
 

@@ -98,7 +98,8 @@ impl Relay {
                 let mut events = 0;
                 parser.feed(data, |event| events += u32::from(read_event(event.data, &mut work.meter)));
                 if events > 0 {
-                    work.meter.content(events);
+                    let gap = work.meter.content(events);
+                    work.permit.observe(events, gap);
                 }
             }
             Reader::Document(kept, size) => {

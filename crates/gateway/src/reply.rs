@@ -43,6 +43,8 @@ pub(crate) enum Refusal {
 
 fn rejected(rejection: &Rejection) -> &'static str {
     match rejection.reason {
+        RejectReason::SloInfeasible => "the latency limits of this request cannot be met, even by an idle server",
+        RejectReason::PredictedLate => "this request would be answered later than its latency limits allow",
         RejectReason::QueueFull => "the queue is full: the server has more work than it can take",
         RejectReason::QueueExpired => "no seat became free within the time that a request may wait",
         RejectReason::NoBackend => "no backend is up",
@@ -83,7 +85,10 @@ impl Refusal {
             Self::BodyTooSlow { .. } => StatusCode::REQUEST_TIMEOUT,
             Self::Host | Self::BadHeader { .. } | Self::BodyBroken | Self::BadBody(_) => StatusCode::BAD_REQUEST,
             Self::Rejected(rejection) => match rejection.reason {
-                RejectReason::QueueFull | RejectReason::QueueExpired => StatusCode::TOO_MANY_REQUESTS,
+                RejectReason::SloInfeasible => StatusCode::UNPROCESSABLE_ENTITY,
+                RejectReason::PredictedLate | RejectReason::QueueFull | RejectReason::QueueExpired => {
+                    StatusCode::TOO_MANY_REQUESTS
+                }
                 RejectReason::NoBackend | RejectReason::Draining => StatusCode::SERVICE_UNAVAILABLE,
             },
             Self::Upstream(UpstreamError::ConnectTimeout(_) | UpstreamError::HeadTimeout(_)) => {
@@ -115,7 +120,7 @@ impl Refusal {
     fn dropped_reason(&self) -> Option<&'static str> {
         let Self::Rejected(rejection) = self else { return None };
         Some(match rejection.reason {
-            RejectReason::QueueFull => "rejected-saturated",
+            RejectReason::SloInfeasible | RejectReason::PredictedLate | RejectReason::QueueFull => "rejected-saturated",
             RejectReason::QueueExpired => "rejected-ttl-expired",
             RejectReason::NoBackend => "rejected-no-endpoints",
             RejectReason::Draining => "rejected-shutting-down",
@@ -125,9 +130,19 @@ impl Refusal {
     /// When to try again: by the measured drain rate, spread so that the refused do not return together.
     fn retry_after(&self) -> Option<Span> {
         let Self::Rejected(rejection) = self else { return None };
+        if rejection.reason == RejectReason::SloInfeasible {
+            return None;
+        }
         let base = rejection.retry_after.unwrap_or(SOONEST_RETRY).clamp(SOONEST_RETRY, LATEST_RETRY);
         let spread = mix(rejection.id.0, 0) % (base.as_nanos() / 4);
         Some((base + Span::from_nanos(spread)).min(LATEST_RETRY))
+    }
+
+    /// Whether SDKs, which retry by status, must be told not to: what cannot be met now never can, and a
+    /// client that is too slow once will be too slow again.
+    fn is_pointless_to_retry(&self) -> bool {
+        matches!(self, Self::BodyTooSlow { .. })
+            || matches!(self, Self::Rejected(Rejection { reason: RejectReason::SloInfeasible, .. }))
     }
 
     /// The answer.
@@ -146,7 +161,7 @@ impl Refusal {
         headers.insert(REASON, HeaderValue::from_static(self.code()));
         headers.insert(
             OUTCOME,
-            HeaderValue::from_static(if self.retry_after().is_some() { "rejected" } else { "failed" }),
+            HeaderValue::from_static(if matches!(self, Self::Rejected(_)) { "rejected" } else { "failed" }),
         );
         if let Some(reason) = self.dropped_reason() {
             headers.insert(DROPPED_REASON, HeaderValue::from_static(reason));
@@ -155,8 +170,7 @@ impl Refusal {
             headers.insert(header::RETRY_AFTER, after.as_secs_ceil().into());
             headers.insert(RETRY_AFTER_MS, after.as_millis_ceil().into());
         }
-        if matches!(self, Self::BodyTooSlow { .. }) {
-            // SDKs retry a 408, but a client that is too slow once will be too slow again.
+        if self.is_pointless_to_retry() {
             headers.insert(SHOULD_RETRY, HeaderValue::from_static("false"));
         }
         if let Self::WrongMethod { allow } = self {
@@ -195,6 +209,7 @@ mod tests {
         for (reason, status) in [
             (RejectReason::QueueFull, 429),
             (RejectReason::QueueExpired, 429),
+            (RejectReason::PredictedLate, 429),
             (RejectReason::NoBackend, 503),
             (RejectReason::Draining, 503),
         ] {
@@ -203,6 +218,15 @@ mod tests {
             assert_eq!(response.headers()[REASON], reason.name());
             assert!(response.headers().contains_key(header::RETRY_AFTER));
         }
+    }
+
+    #[test]
+    fn what_can_never_be_met_is_not_to_be_tried_again() {
+        let response =
+            refusal(RejectReason::SloInfeasible, Some(Span::from_secs(9))).response(&HeaderValue::from_static("id"));
+        assert_eq!(response.status(), 422);
+        assert_eq!(response.headers()[SHOULD_RETRY], "false");
+        assert!(!response.headers().contains_key(header::RETRY_AFTER));
     }
 
     #[test]

@@ -74,7 +74,7 @@ pub(crate) struct Outgoing {
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum UpstreamError {
     /// No connection.
-    #[error("cannot connect: {0}")]
+    #[error("cannot connect: {}", root(.0))]
     Connect(#[source] ClientError),
     /// No connection in time.
     #[error("no connection within {0}")]
@@ -83,11 +83,20 @@ pub(crate) enum UpstreamError {
     #[error("no response head within {0}")]
     HeadTimeout(Span),
     /// The connection broke, or what came was not HTTP.
-    #[error("no valid response: {0}")]
+    #[error("no valid response: {}", root(.0))]
     Broken(#[source] ClientError),
     /// The request could not be put together.
     #[error("cannot build the request: {0}")]
     Build(#[from] http::Error),
+}
+
+/// The innermost cause, which says what happened.
+fn root(error: &ClientError) -> String {
+    let mut cause: &dyn std::error::Error = error;
+    while let Some(inner) = cause.source() {
+        cause = inner;
+    }
+    cause.to_string()
 }
 
 /// A pool of connections to the backends.

@@ -151,3 +151,32 @@ async fn the_admin_listener_has_probes_and_metrics_and_the_data_port_has_neither
     assert!(text.contains("elasticserve_permits{backend="), "{text}");
     gateway.stop().await;
 }
+
+#[tokio::test(start_paused = true)]
+async fn audio_comes_as_a_form_and_passes_unread() {
+    let (mut gateway, mut backend) = Piped::start(1, |_| {});
+    let client = gateway.client().await;
+    let (answer, ()) = tokio::join!(client.send(post("/v1/audio/transcriptions", "--x\r\nnot json")), async {
+        let call = backend.call().await;
+        assert_eq!((gateway.in_use(), &call.body[..]), (1, &b"--x\r\nnot json"[..]));
+        call.json("{}");
+    });
+    assert_eq!(answer.unwrap().status, 200);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_request_head_beyond_the_bound_is_a_431() {
+    for extra in [70_000, 300_000] {
+        let (mut gateway, backend) = Piped::start(1, |_| {});
+        let mut request = completion("");
+        request.headers_mut().insert("x-long", HeaderValue::from_str(&"a".repeat(extra)).unwrap());
+        match gateway.client().await.send(request).await {
+            Ok(answer) => assert_eq!(answer.status, 431),
+            // Closed before all of it was read.
+            Err(error) => {
+                assert!(error.is_incomplete_message() || error.is_canceled() || error.is_closed(), "{error:?}")
+            }
+        }
+        assert!(!backend.has_call());
+    }
+}

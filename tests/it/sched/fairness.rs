@@ -117,6 +117,7 @@ impl Trial {
         let tenants = flows.iter().map(|f| TenantPolicy {
             weight: NonZeroU32::new(f.weight as u32).unwrap(),
             max_permits: f.max_permits.map(|max| max as u32),
+            ..TenantPolicy::default()
         });
         let settings = Settings { order, tenants: tenants.collect(), ..Settings::fcfs(vec![seats]) };
         let others = |i| (0..flows.len()).filter(move |&j| j != i).map(move |j| (i, j));
@@ -146,7 +147,7 @@ impl Trial {
             for _ in 0..wanted {
                 let cost = self.random.between(1, self.flows[flow].max_cost);
                 let tenant = TenantId(flow as u16);
-                let offer = Offer { tenant, bytes: 0, cost: Span::from_nanos(cost), budget: None };
+                let offer = Offer { tenant, bytes: 0, cost: Span::from_nanos(cost), ..Offer::default() };
                 if let Ok(id) = self.scheduler.offer(self.now, offer) {
                     self.flows[flow].waiting.push((id, cost));
                 }

@@ -317,7 +317,15 @@ pub(super) fn random_settings(random: &mut Random) -> Settings {
     let backends = (0..random.between(1, 3)).map(|_| random.between(0, 3) as u32).collect();
     let tenants = (0..random.between(1, 3)).map(|_| super::tenant(random)).collect();
     let max_bytes = [0, 200, 1_000, u64::MAX][random.between(0, 3) as usize];
-    Settings { backends, tenants, order, depth: random.between(0, 12) as usize, max_bytes, budget: budget(random) }
+    Settings {
+        backends,
+        tenants,
+        order,
+        depth: random.between(0, 12) as usize,
+        max_bytes,
+        budget: budget(random),
+        ..Settings::fcfs(Vec::new())
+    }
 }
 
 /// A random input; most are offers and releases.
@@ -348,6 +356,7 @@ fn random_offer(random: &mut Random) -> Offer {
         bytes: if rare { u64::MAX } else { random.between(0, 150) },
         cost: Span::from_nanos(random.next_u64() >> random.between(0, 63)),
         budget: budget(random),
+        ..Offer::default()
     }
 }
 

@@ -19,7 +19,9 @@
 //! [`Ticket`] is made only by `poll`, cannot be copied, and must go back through `release`.
 
 mod audit;
+mod estimate;
 mod order;
+mod predict;
 mod queue;
 #[cfg(test)]
 mod tests;
@@ -28,11 +30,16 @@ use std::collections::BTreeMap;
 use std::num::NonZeroU32;
 
 pub use audit::AuditError;
+pub use estimate::{Caution, CostModel};
 pub use order::Order;
+pub use predict::{Observation, Predict};
 
 use crate::ids::{BackendId, RequestId, TenantId};
 use crate::outcome::{How, RejectReason};
+use crate::slo::Slo;
 use crate::time::{Span, Tick};
+use estimate::Need;
+use predict::Forecast;
 use queue::{Queue, Waiting};
 
 /// The most backends of one scheduler: as many as [`BackendId`] can number. More are left out.
@@ -53,6 +60,10 @@ pub struct Settings {
     pub max_bytes: u64,
     /// How long a request may wait, unless it asks for less; `None` for as long as it takes.
     pub budget: Option<Span>,
+    /// What turns away requests that cannot meet their limits; `None` for nothing.
+    pub predict: Option<Predict>,
+    /// How long a class may hold back what came before it, under [`Order::Priority`].
+    pub guard: Span,
 }
 
 /// What the scheduler knows of a tenant.
@@ -62,11 +73,13 @@ pub struct TenantPolicy {
     pub weight: NonZeroU32,
     /// The most permits that the tenant may hold at once; with 0 all that it offers is refused.
     pub max_permits: Option<u32>,
+    /// Its class under [`Order::Priority`], 0 the first.
+    pub class: u32,
 }
 
 impl Default for TenantPolicy {
     fn default() -> Self {
-        Self { weight: NonZeroU32::MIN, max_permits: None }
+        Self { weight: NonZeroU32::MIN, max_permits: None, class: 0 }
     }
 }
 
@@ -81,6 +94,8 @@ impl Settings {
             depth: 256,
             max_bytes: 256 << 20,
             budget: None,
+            predict: None,
+            guard: Span::from_secs(10),
         }
     }
 }
@@ -96,6 +111,27 @@ pub struct Offer {
     pub cost: Span,
     /// How long it is willing to wait; the shorter of this and [`Settings::budget`] holds.
     pub budget: Option<Span>,
+    /// Prompt tokens.
+    pub input: u32,
+    /// Answer tokens, at least 1.
+    pub output: u32,
+    /// Its limits.
+    pub slo: Slo,
+}
+
+impl Default for Offer {
+    /// A request of one token by the first tenant, without limits.
+    fn default() -> Self {
+        Self {
+            tenant: TenantId::default(),
+            bytes: 0,
+            cost: Span::ZERO,
+            budget: None,
+            input: 1,
+            output: 1,
+            slo: Slo::default(),
+        }
+    }
 }
 
 /// A request was turned away.
@@ -198,6 +234,7 @@ pub struct Scheduler {
     backends: Vec<Backend>,
     queue: Queue,
     running: BTreeMap<RequestId, (BackendId, TenantId)>,
+    forecast: Option<Forecast>,
     depth: usize,
     max_bytes: u64,
     budget: Option<Span>,
@@ -215,8 +252,9 @@ impl Scheduler {
         let backend = |&permits: &u32| Backend { permits, up: true, in_use: 0, last_grant: 0 };
         Self {
             backends: settings.backends.iter().take(MAX_BACKENDS).map(backend).collect(),
-            queue: Queue::new(settings.order, &settings.tenants),
+            queue: Queue::new(settings.order, settings.guard, &settings.tenants),
             running: BTreeMap::new(),
+            forecast: settings.predict.map(Forecast::new),
             depth: settings.depth,
             max_bytes: settings.max_bytes,
             budget: settings.budget,
@@ -246,15 +284,46 @@ impl Scheduler {
             (Some(a), Some(b)) => Some(a.min(b)),
             (a, b) => a.or(b),
         };
-        self.queue.push(Waiting {
+        let mut waiting = Waiting {
             id,
             tenant: offer.tenant,
             bytes: offer.bytes,
             cost: offer.cost.max(Span::from_nanos(1)),
             arrived: now,
-            expires: budget.map(|b| now + b),
-        });
+            budget_ends: budget.map(|b| now + b),
+            need: Need { input: offer.input, output: offer.output.max(1), slo: offer.slo },
+            latest: None,
+        };
+        if let Some(forecast) = &self.forecast {
+            match forecast.judge(now, &waiting, &self.queue, self.free()) {
+                Ok(latest) => waiting.latest = Some(latest),
+                Err(reason) => {
+                    *self.totals.rejected.entry(reason).or_default() += 1;
+                    return Err(self.rejection(id, reason));
+                }
+            }
+        }
+        self.queue.push(waiting);
         Ok(id)
+    }
+
+    /// Learns from running work; without effect unless [`Scheduler::learns`].
+    pub fn observe(&mut self, now: Tick, id: RequestId, observation: Observation) {
+        if let Some(forecast) = &mut self.forecast {
+            forecast.observe(now, id, observation, &mut self.queue);
+        }
+    }
+
+    /// Whether observations are of use.
+    #[must_use]
+    pub const fn learns(&self) -> bool {
+        self.forecast.is_some()
+    }
+
+    /// The live time per output token, if the scheduler learns.
+    #[must_use]
+    pub fn live_tpot(&self) -> Option<Span> {
+        self.forecast.as_ref().map(Forecast::tpot)
     }
 
     /// Withdraws a waiting request; false if it no longer waits. Its place is free at once.
@@ -272,6 +341,9 @@ impl Scheduler {
         self.backends[backend.index()].in_use -= 1;
         self.queue.permit_returned(tenant);
         self.releases.record(now, !self.queue.is_empty());
+        if let Some(forecast) = &mut self.forecast {
+            forecast.ended(ticket.id, &mut self.queue);
+        }
         *self.totals.released.entry(how).or_default() += 1;
     }
 
@@ -349,6 +421,10 @@ impl Scheduler {
         self.backends.iter().map(|b| b.in_use).sum()
     }
 
+    fn free(&self) -> u32 {
+        self.backends.iter().map(Backend::free).sum()
+    }
+
     fn refuse_all(&self) -> Option<RejectReason> {
         if self.draining {
             Some(RejectReason::Draining)
@@ -403,6 +479,9 @@ impl Scheduler {
         backend.in_use += 1;
         backend.last_grant = self.grants;
         self.running.insert(waiting.id, (id, waiting.tenant));
+        if let Some(forecast) = &mut self.forecast {
+            forecast.started(now, waiting.id, waiting.need);
+        }
         let waited = now.since(waiting.arrived);
         Ticket { id: waiting.id, backend: id, tenant: waiting.tenant, granted: now, waited }
     }

@@ -19,13 +19,20 @@ pub enum Order {
     /// Tags belong to a tenant's place at the head, not to a request, and are charged at dispatch. So
     /// requests that are cancelled, expire or are refused leave nothing to refund.
     Wfq,
+    /// Strict by the tenants' classes, but nothing waits behind later arrivals for longer than its class
+    /// times [`Settings::guard`](super::Settings::guard).
+    Priority,
+    /// The earliest latest start first.
+    LeastSlack,
+    /// The least seat time first, for deep overload.
+    ShortestFirst,
 }
 
 /// A point in the virtual time of fair queueing: nanoseconds of seat time per unit of weight, times
 /// [`VirtualTime::SCALE`] so that division by a weight loses nothing that matters and even one
 /// nanosecond for the greatest weight moves it.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct VirtualTime(u128);
+pub(super) struct VirtualTime(pub(super) u128);
 
 impl VirtualTime {
     const SCALE: u128 = 1 << 32;
@@ -75,12 +82,13 @@ impl OrderState {
         tags.start = now.max(tags.finish);
     }
 
-    /// What the tenants' heads are ordered by; equals go in order of arrival.
-    pub(super) fn head_key(&self, lane: usize) -> VirtualTime {
-        match self.order {
-            Order::Fcfs => VirtualTime::default(),
-            Order::Wfq => self.lanes[lane].start,
-        }
+    pub(super) fn order(&self) -> Order {
+        self.order
+    }
+
+    /// The start tag of a tenant's first waiting request.
+    pub(super) fn start_tag(&self, lane: usize) -> VirtualTime {
+        self.lanes[lane].start
     }
 
     /// The tenant's head is dispatched and costs so much.

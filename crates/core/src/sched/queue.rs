@@ -5,6 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::estimate::Need;
 use super::order::{Order, OrderState, VirtualTime};
 use super::{AuditError, TenantPolicy};
 use crate::ids::{RequestId, TenantId};
@@ -18,20 +19,34 @@ pub(super) struct Waiting {
     pub(super) bytes: u64,
     pub(super) cost: Span,
     pub(super) arrived: Tick,
-    pub(super) expires: Option<Tick>,
+    /// When its wait limit ends.
+    pub(super) budget_ends: Option<Tick>,
+    pub(super) need: Need,
+    /// When a start becomes too late for its limits, at the pace of the last look.
+    pub(super) latest: Option<Tick>,
 }
 
 #[derive(Debug)]
 struct Lane {
-    /// In order of arrival.
-    waiting: BTreeSet<RequestId>,
+    /// In the order in which they go.
+    waiting: BTreeSet<(u64, RequestId)>,
+    class: u32,
     in_use: u32,
     max_permits: Option<u32>,
     /// This lane's entry in `heads`, if it has one.
     listed: Option<Head>,
 }
 
+/// Places that differ only in so many low bits share a bucket: 0.27 s.
+const BUCKET: u32 = 28;
+
 type Head = (VirtualTime, RequestId, TenantId);
+
+impl Waiting {
+    fn expires(&self) -> Option<Tick> {
+        [self.budget_ends, self.latest].into_iter().flatten().min()
+    }
+}
 
 impl Lane {
     fn may_start(&self) -> bool {
@@ -47,24 +62,35 @@ pub(super) struct Queue {
     heads: BTreeSet<Head>,
     expiries: BTreeSet<(Tick, RequestId)>,
     order: OrderState,
+    /// How long a class may hold back what came before it.
+    guard: Span,
+    /// The seat time of what waits, by buckets of their places.
+    work: BTreeMap<u64, Span>,
     bytes: u64,
     /// Permits in use, over all tenants.
     running: u32,
 }
 
 impl Queue {
-    pub(super) fn new(order: Order, tenants: &[TenantPolicy]) -> Self {
+    pub(super) fn new(order: Order, guard: Span, tenants: &[TenantPolicy]) -> Self {
         // There is always a lane for a tenant that is not in the list.
         let fallback = [TenantPolicy::default()];
         let tenants = if tenants.is_empty() { &fallback[..] } else { tenants };
-        let lane =
-            |t: &TenantPolicy| Lane { waiting: BTreeSet::new(), in_use: 0, max_permits: t.max_permits, listed: None };
+        let lane = |t: &TenantPolicy| Lane {
+            waiting: BTreeSet::new(),
+            class: t.class,
+            in_use: 0,
+            max_permits: t.max_permits,
+            listed: None,
+        };
         Self {
             items: BTreeMap::new(),
             lanes: tenants.iter().map(lane).collect(),
             heads: BTreeSet::new(),
             expiries: BTreeSet::new(),
             order: OrderState::new(order, tenants.iter().map(|t| t.weight)),
+            guard,
+            work: BTreeMap::new(),
             bytes: 0,
             running: 0,
         }
@@ -102,13 +128,15 @@ impl Queue {
             self.order.became_idle();
         }
         self.bytes += waiting.bytes;
-        if let Some(at) = waiting.expires {
+        if let Some(at) = waiting.expires() {
             self.expiries.insert((at, waiting.id));
         }
         if self.lanes[lane].waiting.is_empty() {
             self.order.became_eligible(lane);
         }
-        self.lanes[lane].waiting.insert(waiting.id);
+        let key = self.item_key(&waiting);
+        self.lanes[lane].waiting.insert((key, waiting.id));
+        self.count_work(&waiting);
         self.items.insert(waiting.id, waiting);
         self.relist(lane);
     }
@@ -116,11 +144,13 @@ impl Queue {
     pub(super) fn remove(&mut self, id: RequestId) -> Option<Waiting> {
         let waiting = self.items.remove(&id)?;
         self.bytes -= waiting.bytes;
-        if let Some(at) = waiting.expires {
+        if let Some(at) = waiting.expires() {
             self.expiries.remove(&(at, id));
         }
         let lane = self.lane_of(waiting.tenant);
-        self.lanes[lane].waiting.remove(&id);
+        let key = self.item_key(&waiting);
+        self.lanes[lane].waiting.remove(&(key, id));
+        self.discount_work(&waiting);
         self.relist(lane);
         Some(waiting)
     }
@@ -165,11 +195,99 @@ impl Queue {
         tenant.index().min(self.lanes.len() - 1)
     }
 
+    /// The order within a lane; equals go in order of arrival.
+    fn item_key(&self, waiting: &Waiting) -> u64 {
+        match self.order.order() {
+            Order::Fcfs | Order::Wfq | Order::Priority => 0,
+            Order::LeastSlack => waiting.latest.unwrap_or(Tick::MAX).as_nanos(),
+            Order::ShortestFirst => waiting.cost.as_nanos(),
+        }
+    }
+
+    /// The order between lanes; equals go in order of arrival.
+    fn head_key(&self, lane: usize, key: u64, id: RequestId) -> VirtualTime {
+        match self.order.order() {
+            Order::Fcfs => VirtualTime::default(),
+            Order::Wfq => self.order.start_tag(lane),
+            Order::Priority => VirtualTime(self.items.get(&id).map_or(0, |w| u128::from(self.guarded(w)))),
+            Order::LeastSlack | Order::ShortestFirst => VirtualTime(u128::from(key)),
+        }
+    }
+
+    /// Judges everything that waits anew: `latest` gives the latest start of a request.
+    pub(super) fn rejudge(&mut self, latest: impl Fn(&Waiting) -> Option<Tick>) {
+        self.expiries.clear();
+        self.work.clear();
+        for lane in &mut self.lanes {
+            lane.waiting.clear();
+        }
+        let mut items = std::mem::take(&mut self.items);
+        for waiting in items.values_mut() {
+            waiting.latest = latest(waiting);
+            if let Some(at) = waiting.expires() {
+                self.expiries.insert((at, waiting.id));
+            }
+            let (lane, key) = (self.lane_of(waiting.tenant), self.item_key(waiting));
+            self.lanes[lane].waiting.insert((key, waiting.id));
+            self.count_work(waiting);
+        }
+        self.items = items;
+        for lane in 0..self.lanes.len() {
+            self.relist(lane);
+        }
+    }
+
+    /// What goes before a newcomer, in order.
+    pub(super) fn needs_ahead_of(&self, newcomer: &Waiting) -> impl Iterator<Item = Need> {
+        let place = self.place(newcomer);
+        let mut ahead: Vec<(u64, RequestId, Need)> =
+            self.items.values().map(|w| (self.place(w), w.id, w.need)).filter(|(at, ..)| *at <= place).collect();
+        ahead.sort_unstable_by_key(|(at, id, _)| (*at, *id));
+        ahead.into_iter().map(|(.., need)| need)
+    }
+
+    /// The seat time of what goes before a newcomer, to within a bucket.
+    pub(super) fn work_ahead_of(&self, newcomer: &Waiting) -> Span {
+        let bucket = self.place(newcomer) >> BUCKET;
+        self.work.range(..=bucket).map(|(_, work)| *work).sum()
+    }
+
+    /// Where a request stands among all that wait, smaller first. Fair queueing interleaves tenants in a
+    /// way that no single number tells; arrival stands for it, which is right on average.
+    fn place(&self, waiting: &Waiting) -> u64 {
+        match self.order.order() {
+            Order::Fcfs | Order::Wfq => waiting.arrived.as_nanos(),
+            Order::Priority => self.guarded(waiting),
+            Order::LeastSlack | Order::ShortestFirst => self.item_key(waiting),
+        }
+    }
+
+    /// The arrival, put back by the guard for each class.
+    fn guarded(&self, waiting: &Waiting) -> u64 {
+        let class = self.lanes[self.lane_of(waiting.tenant)].class;
+        (waiting.arrived + self.guard * u64::from(class)).as_nanos()
+    }
+
+    fn count_work(&mut self, waiting: &Waiting) {
+        let bucket = self.place(waiting) >> BUCKET;
+        *self.work.entry(bucket).or_default() += waiting.cost;
+    }
+
+    fn discount_work(&mut self, waiting: &Waiting) {
+        let bucket = self.place(waiting) >> BUCKET;
+        if let Some(work) = self.work.get_mut(&bucket) {
+            *work = work.saturating_sub(waiting.cost);
+            if *work == Span::ZERO {
+                self.work.remove(&bucket);
+            }
+        }
+    }
+
     /// Brings the lane's entry in `heads` up to date.
     fn relist(&mut self, index: usize) {
         let lane = &self.lanes[index];
         let head = lane.waiting.first().filter(|_| lane.may_start());
-        let entry = head.map(|&id| (self.order.head_key(index), id, TenantId(index as u16)));
+        let entry = head.map(|&(key, id)| (self.head_key(index, key, id), id, TenantId(index as u16)));
         if entry == lane.listed {
             return;
         }
@@ -186,12 +304,14 @@ impl Queue {
     pub(super) fn audit(&self) -> Result<(), AuditError> {
         let bytes: u64 = self.items.values().map(|w| w.bytes).sum();
         let waiting: usize = self.lanes.iter().map(|l| l.waiting.len()).sum();
-        let timed = self.items.values().filter(|w| w.expires.is_some()).count();
-        let due = |&(at, id): &(Tick, RequestId)| self.items.get(&id).is_some_and(|w| w.expires == Some(at));
+        let timed = self.items.values().filter(|w| w.expires().is_some()).count();
+        let due = |&(at, id): &(Tick, RequestId)| self.items.get(&id).is_some_and(|w| w.expires() == Some(at));
         let listed = self.lanes.iter().filter(|l| l.may_start() && !l.waiting.is_empty()).count();
         let first = |head: &Head| {
             let lane = &self.lanes[self.lane_of(head.2)];
-            lane.listed == Some(*head) && lane.waiting.first() == Some(&head.1) && self.items.contains_key(&head.1)
+            lane.listed == Some(*head)
+                && lane.waiting.first().is_some_and(|(_, id)| *id == head.1)
+                && self.items.contains_key(&head.1)
         };
         let agrees = bytes == self.bytes
             && waiting == self.items.len()

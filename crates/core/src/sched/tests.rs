@@ -1,11 +1,19 @@
 use super::*;
 
 fn tenant(weight: u32, max_permits: Option<u32>) -> TenantPolicy {
-    TenantPolicy { weight: NonZeroU32::new(weight).unwrap(), max_permits }
+    TenantPolicy { weight: NonZeroU32::new(weight).unwrap(), max_permits, class: 0 }
 }
 
 fn offer(tenant: u16) -> Offer {
-    Offer { tenant: TenantId(tenant), bytes: 1, cost: Span::from_millis(1), budget: None }
+    Offer {
+        tenant: TenantId(tenant),
+        bytes: 1,
+        cost: Span::from_millis(1),
+        budget: None,
+        input: 1,
+        output: 1,
+        slo: crate::slo::Slo::default(),
+    }
 }
 
 fn at(ns: u64) -> Tick {

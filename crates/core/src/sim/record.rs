@@ -107,7 +107,10 @@ impl Record<'_> {
             Ending::Rejected { at, reason } => {
                 row.state = Terminal::Rejected;
                 row.status = Some(match reason {
-                    RejectReason::QueueFull | RejectReason::QueueExpired => 429,
+                    RejectReason::SloInfeasible
+                    | RejectReason::PredictedLate
+                    | RejectReason::QueueFull
+                    | RejectReason::QueueExpired => 429,
                     RejectReason::NoBackend | RejectReason::Draining => 503,
                 });
                 row.reason = Some(reason.name().to_owned());

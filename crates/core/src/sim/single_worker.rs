@@ -57,7 +57,8 @@ pub enum SingleWorkerError {
 pub fn single_worker(order: Order, seed: u64) -> Result<SingleWorker, SingleWorkerError> {
     let plan = Plan::generate(&spec(seed))?;
     let tenants = &plan.header().tenants;
-    let weights = [4, 2, 1].map(|w| TenantPolicy { weight: NonZeroU32::MIN.saturating_add(w - 1), max_permits: None });
+    let weights =
+        [4, 2, 1].map(|w| TenantPolicy { weight: NonZeroU32::MIN.saturating_add(w - 1), ..TenantPolicy::default() });
     let scheduler = Settings { order, depth: REQUESTS as usize, tenants: weights.to_vec(), ..Settings::fcfs(vec![1]) };
     let setup = Setup {
         engines: vec![Profile::built_in("single-worker")?],

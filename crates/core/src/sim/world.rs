@@ -7,7 +7,8 @@ use crate::engine::{Emission, Engine, Profile, Prompt, Work};
 use crate::ids::{RequestId, TenantId};
 use crate::ledger::Row;
 use crate::outcome::{How, RejectReason};
-use crate::sched::{Action, AuditError, Offer, Scheduler, Settings, Ticket};
+use crate::sched::{Action, AuditError, Observation, Offer, Scheduler, Settings, Ticket};
+use crate::slo::Slo;
 use crate::time::{Span, Tick};
 use crate::work::{Arrival, Plan, PlanTenant};
 
@@ -87,13 +88,6 @@ struct Gateway<'a> {
 
 impl<'a, A: Iterator<Item = (Arrival, Prompt)>, F: FnMut(&Record<'_>)> World<'a, A, F> {
     fn new(tenants: &'a [PlanTenant], mut arrivals: A, setup: &'a Setup, sink: F) -> Self {
-        let engine = |profile| Engine::new(profile).with_ends_only();
-        let mut engines: Vec<Engine> = setup.engines.iter().map(engine).collect();
-        for engine in &mut engines {
-            for (prompt, tokens) in &setup.warm {
-                engine.warm(prompt, *tokens);
-            }
-        }
         let gateway = setup.gateway.as_ref().map(|g| Gateway {
             setup: g,
             scheduler: Scheduler::new(&g.scheduler),
@@ -101,6 +95,15 @@ impl<'a, A: Iterator<Item = (Arrival, Prompt)>, F: FnMut(&Record<'_>)> World<'a,
             returning: VecDeque::new(),
             unaudited: 0,
         });
+        // Tokens between the ends are made only for a scheduler that wants to see them.
+        let learns = gateway.as_ref().is_some_and(|g| g.scheduler.learns());
+        let engine = |profile| if learns { Engine::new(profile) } else { Engine::new(profile).with_ends_only() };
+        let mut engines: Vec<Engine> = setup.engines.iter().map(engine).collect();
+        for engine in &mut engines {
+            for (prompt, tokens) in &setup.warm {
+                engine.warm(prompt, *tokens);
+            }
+        }
         let next_arrival = arrivals.next();
         Self { tenants, arrivals, next_arrival, engines, gateway, flights: Flights::default(), sink }
     }
@@ -148,6 +151,9 @@ impl<'a, A: Iterator<Item = (Arrival, Prompt)>, F: FnMut(&Record<'_>)> World<'a,
                 bytes: u64::from(arrival.input) * 6,
                 cost: seat_time(self.engines[0].profile(), &arrival),
                 budget: None,
+                input: arrival.input,
+                output: arrival.output,
+                slo: self.tenants.get(usize::from(arrival.tenant)).map_or(Slo::default(), |t| t.slo),
             };
             match gateway.scheduler.offer(now, offer) {
                 Ok(id) => gateway.waiting.insert(id, flight),
@@ -203,7 +209,13 @@ impl<'a, A: Iterator<Item = (Arrival, Prompt)>, F: FnMut(&Record<'_>)> World<'a,
         } else if !self.engines[engine].ends_only() {
             flight.gaps.push(seen.since(flight.last));
         }
+        let gap = (token.index > 1).then(|| seen.since(flight.last));
         flight.last = seen;
+        if let (Some(gateway), Some(ticket)) = (&mut self.gateway, &flight.ticket)
+            && gateway.scheduler.learns()
+        {
+            gateway.scheduler.observe(token.at, ticket.id(), Observation { tokens: 1, gap });
+        }
         if token.last {
             self.complete(engine, token);
         }

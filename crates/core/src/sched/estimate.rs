@@ -1,0 +1,107 @@
+//! What a request will take: a cost model, and the live time per output token.
+
+use crate::slo::Slo;
+use crate::time::{Span, Tick};
+
+/// The time that an engine takes for a request, apart from the time per output token, which is observed.
+///
+/// ```text
+/// ttft = overhead + first_token_steps · tpot + prefill_per_token · input
+/// e2e  = ttft + (output − 1) · tpot · (1 + margin)
+/// ```
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub struct CostModel {
+    /// Both ways between here and the engine's queue.
+    pub overhead: Span,
+    /// Computing one prompt token.
+    pub prefill_per_token: Span,
+    /// Steps from a free seat to the first token: the rest of the running step, those that are fixed
+    /// already, and the request's own.
+    pub first_token_steps: u64,
+    /// Time per output token of an engine with nothing else to do; what is assumed before the first
+    /// observation.
+    pub idle_tpot: Span,
+}
+
+/// How careful a prediction is.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub struct Caution {
+    /// Kept free before every limit.
+    pub pad: Span,
+    /// Added to the time per output token, in thousandths.
+    pub margin_permille: u64,
+}
+
+impl Default for Caution {
+    fn default() -> Self {
+        Self { pad: Span::from_millis(15), margin_permille: 10 }
+    }
+}
+
+/// What a request asks of an engine, as far as its time is concerned.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub(super) struct Need {
+    pub(super) input: u32,
+    /// Answer tokens, at least 1.
+    pub(super) output: u32,
+    pub(super) slo: Slo,
+}
+
+impl CostModel {
+    /// From a free seat to the first token.
+    pub(super) fn ttft(&self, need: &Need, tpot: Span) -> Span {
+        self.overhead + tpot * self.first_token_steps + self.prefill_per_token * u64::from(need.input)
+    }
+
+    /// From a free seat to the last token.
+    pub(super) fn e2e(&self, need: &Need, tpot: Span) -> Span {
+        self.ttft(need, tpot) + tpot * u64::from(need.output - 1)
+    }
+
+    /// The latest time at which a request that came at `arrived` can be given a seat and still meet its
+    /// limits, `None` if even a seat at arrival is too late; [`Tick::MAX`] without limits.
+    pub(super) fn latest_start(&self, arrived: Tick, need: &Need, tpot: Span, caution: &Caution) -> Option<Tick> {
+        let careful = Span::from_nanos(tpot.as_nanos().saturating_mul(1000 + caution.margin_permille) / 1000);
+        let room = |limit: Option<Span>, service: Span| match limit {
+            None => Some(Span::MAX),
+            Some(limit) => limit.checked_sub(service + caution.pad),
+        };
+        let ttft = room(need.slo.ttft, self.ttft(need, tpot))?;
+        let e2e = room(need.slo.e2e, self.ttft(need, tpot) + careful * u64::from(need.output - 1))?;
+        // Seats and steps change under a request while it runs; its mean pace must keep the limit too.
+        let pace_holds = need.slo.tpot.is_none_or(|limit| need.output == 1 || careful <= limit);
+        pace_holds.then(|| arrived + ttft.min(e2e))
+    }
+}
+
+/// The live time per output token: an exponentially weighted mean over the gaps of all running streams.
+#[derive(Debug)]
+pub(super) struct LiveTpot {
+    idle: Span,
+    mean: u64,
+}
+
+impl LiveTpot {
+    /// The gaps of one step, over all running streams, count for one part in this many.
+    const MEMORY: u64 = 50;
+
+    pub(super) fn new(idle: Span) -> Self {
+        Self { idle, mean: idle.as_nanos() }
+    }
+
+    /// One of `streams` running streams has had a gap.
+    pub(super) fn observe(&mut self, gap: Span, streams: usize) {
+        let memory = u128::from(Self::MEMORY) * streams.max(1) as u128;
+        let weighted = u128::from(self.mean) * (memory - 1) + u128::from(gap.as_nanos());
+        self.mean = u64::try_from(weighted / memory).unwrap_or(u64::MAX);
+    }
+
+    /// Nothing runs: the next request will find an idle engine.
+    pub(super) fn reset(&mut self) {
+        self.mean = self.idle.as_nanos();
+    }
+
+    pub(super) fn get(&self) -> Span {
+        Span::from_nanos(self.mean)
+    }
+}
