@@ -24,6 +24,7 @@ mod quantile;
 mod read;
 mod reconcile;
 mod summary;
+mod sweep;
 mod table;
 mod text;
 mod verdict;
@@ -39,6 +40,7 @@ pub use summary::{
     CachedTokens, Ending, Figures, Latencies, Limits, LowestTenant, MAX_DETAIL, MAX_ENDINGS, OutputTokens, Summary,
     TenantSummary,
 };
+pub use sweep::{MAX_LINES, SweepLine, SweepPage, SweepPoint, sweep_html};
 pub use text::text;
 pub use verdict::{finding, verdict_sentence};
 pub use write::{HTML_FILE, MAX_RUNS, SUMMARY_FILE, WriteError, write_comparison, write_file, write_run};

@@ -5,6 +5,7 @@ pub mod fit;
 pub mod reproduce;
 mod record;
 mod single_worker;
+pub mod sweep;
 mod world;
 
 pub use figures::{Figures, Tally};

@@ -9,6 +9,7 @@ mod ecdf;
 mod outcomes;
 mod rates;
 mod scale;
+mod sweep;
 mod timeline;
 
 use maud::{Markup, html};
@@ -16,6 +17,7 @@ use maud::{Markup, html};
 pub(crate) use ecdf::ecdf;
 pub(crate) use outcomes::outcomes;
 pub(crate) use rates::rates;
+pub(crate) use sweep::sweep;
 pub(crate) use timeline::timeline;
 
 use crate::class::Class;

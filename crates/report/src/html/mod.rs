@@ -1,6 +1,6 @@
 //! The page: one file without scripts that needs nothing from anywhere.
 
-mod tables;
+pub(crate) mod tables;
 
 use elasticserve_core::ledger::Manifest;
 use elasticserve_core::time::Span;
@@ -33,6 +33,19 @@ pub fn html(title: &str, runs: &[&Run]) -> String {
         .filter(|d| d.summary.complete && d.summary.figures.planned > 0)
         .collect();
     let title = fmt::one_line(title, 80);
+    let body = html! {
+        (head(&title, runs, &summaries))
+        (tiles(&summaries))
+        @if !drawn.is_empty() { (pictures(&drawn)) }
+        (tables::figures(&summaries))
+        (tables::manifests(runs, &summaries))
+        (tables::definitions())
+    };
+    page(&title, &body)
+}
+
+/// A whole page around a body.
+pub(crate) fn page(title: &str, body: &Markup) -> String {
     html! {
         (DOCTYPE)
         html lang="en" {
@@ -47,14 +60,7 @@ pub fn html(title: &str, runs: &[&Run]) -> String {
             }
             body {
                 (chart::patterns())
-                main {
-                    (head(&title, runs, &summaries))
-                    (tiles(&summaries))
-                    @if !drawn.is_empty() { (pictures(&drawn)) }
-                    (tables::figures(&summaries))
-                    (tables::manifests(runs, &summaries))
-                    (tables::definitions())
-                }
+                main { (body) }
             }
         }
     }
@@ -127,7 +133,7 @@ fn pictures(drawn: &[Drawn]) -> Markup {
     }
 }
 
-fn figure(id: &str, picture: &Picture) -> Markup {
+pub(crate) fn figure(id: &str, picture: &Picture) -> Markup {
     html! {
         figure {
             figcaption { (picture.title) }

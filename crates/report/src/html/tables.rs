@@ -23,7 +23,7 @@ pub(super) fn figures(summaries: &[Summary]) -> Markup {
     }
 }
 
-fn draw(table: &Table) -> Markup {
+pub(crate) fn draw(table: &Table) -> Markup {
     html! {
         @if !table.rows.is_empty() {
             div.scroll {
