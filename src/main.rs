@@ -21,7 +21,7 @@ enum Verb {
     /// Stand in front of OpenAI-compatible servers and admit what can be answered in time.
     Gateway(cmd::gateway::Args),
     /// Offer a fixed plan of requests to a server and account for every one of them.
-    Load(cmd::load::Args),
+    Load(Box<cmd::load::Args>),
     /// Serve the OpenAI API from an engine model in real time.
     Mock(cmd::mock::Args),
     /// Recompute a run's figures from its ledger.
@@ -35,7 +35,7 @@ fn main() -> ExitCode {
     let result = match cli.verb {
         Verb::Demo(args) => cmd::demo::run(args),
         Verb::Gateway(args) => cmd::gateway::run(args),
-        Verb::Load(args) => cmd::load::run(args),
+        Verb::Load(args) => cmd::load::run(*args),
         Verb::Mock(args) => cmd::mock::run(args),
         Verb::Report(args) => cmd::report::run(args),
         Verb::Sim(args) => cmd::sim::run(args),

@@ -6,6 +6,7 @@ use std::process::ExitCode;
 
 use anyhow::Context;
 use elasticserve_core::engine::Profile;
+use elasticserve_core::ledger::Tolerances;
 use elasticserve_core::slo::Slo;
 use elasticserve_core::time::Span;
 use elasticserve_core::work::{Arrival, Plan, PlanTenant};
@@ -64,6 +65,8 @@ const PERMITS: u32 = 32;
 const QUEUE_BUDGET: Span = Span::from_millis(750);
 /// Tokens that a request and its answer may have together, as in the published deployment.
 const MAX_MODEL_LEN: u32 = 8192;
+/// How late the generator may be: 5 % of the limit on TTFT.
+const MAX_SEND_LAG: Span = Span::from_millis(50);
 const QUICK: f64 = 4.0;
 /// Between two requests that fill the prefix cache.
 const PRIMING_GAP: Span = Span::from_millis(40);
@@ -136,6 +139,7 @@ impl Demo {
         load.ignore_eos = true;
         load.warmups = WARMUPS;
         load.time_scale = self.speed;
+        load.tolerances = Tolerances { send_lag_p99: MAX_SEND_LAG.scaled_down(self.speed) };
         // Without a salt both runs have the same prompts; with one of its own each starts cold.
         load.salt = (!self.warm).then(fresh_salt);
         let folder = self.folder.join(name);

@@ -32,8 +32,12 @@ async fn a_backend_without_a_head_in_time_is_a_504() {
     let mut tasks = JoinSet::new();
     tasks.spawn(async move { client.send(completion("")).await.unwrap() });
     let mut call = backend.call().await;
+    let asked = tokio::time::Instant::now();
     let mut answer = tasks.join_next().await.unwrap().unwrap();
     assert_eq!(answer.status, 504);
+    let waited = asked.elapsed().as_millis();
+    assert!((5_000..5_010).contains(&waited), "{waited} ms");
+    assert_eq!(header(&answer.headers, "x-elasticserve-backend"), Some("0"));
     assert_eq!(answer.json().await["error"]["code"], "backend_timeout");
     call.abandoned().await;
     until("the permit is back", || gateway.in_use() == 0).await;
@@ -178,10 +182,10 @@ async fn a_fresh_connection_that_breaks_is_not_tried_again() {
     let (tell, mut seen) = tokio::sync::mpsc::unbounded_channel();
     server.spawn(async move {
         while let Ok((mut stream, _)) = listener.accept().await {
-            if let Some(request) = read_request(&mut stream).await {
-                if !request.starts_with("GET /health") {
-                    tell.send(()).unwrap();
-                }
+            if let Some(request) = read_request(&mut stream).await
+                && !request.starts_with("GET /health")
+            {
+                tell.send(()).unwrap();
             }
         }
     });

@@ -1,12 +1,13 @@
 //! Headers, codes and paths as clients and their tools expect them.
 
 use http::HeaderValue;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::task::JoinSet;
 
 use crate::support::backend::header;
 use crate::support::client::{Client, completion, get, post};
 use crate::support::gateway::{Piped, on_sockets};
-use crate::support::until;
+use crate::support::{soon, until};
 
 #[tokio::test(start_paused = true)]
 async fn an_answer_says_where_it_comes_from_and_how_long_it_waited() {
@@ -179,4 +180,36 @@ async fn a_request_head_beyond_the_bound_is_a_431() {
         }
         assert!(!backend.has_call());
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_body_over_the_limit_is_refused_by_its_announced_length_or_as_soon_as_it_is_too_long() {
+    let announced = "POST /v1/completions HTTP/1.1\r\nhost: g\r\ncontent-length: 1001\r\n\r\n".to_owned();
+    let chunk = format!("1f4\r\n{}\r\n", "x".repeat(500));
+    let chunked =
+        format!("POST /v1/completions HTTP/1.1\r\nhost: g\r\ntransfer-encoding: chunked\r\n\r\n{}", chunk.repeat(3));
+    for head in [announced, chunked] {
+        let (mut gateway, backend) = Piped::start(1, |raw| raw.limits.body_bytes = Some(1000));
+        let mut stream = gateway.connect();
+        // Neither of them ever ends: only the limit can make an answer come before the body's time is up.
+        stream.write_all(head.as_bytes()).await.unwrap();
+        let sent = tokio::time::Instant::now();
+        let mut answer = Vec::new();
+        soon("the connection is closed", stream.read_to_end(&mut answer)).await.unwrap();
+        assert!(answer.starts_with(b"HTTP/1.1 413 "), "{}", String::from_utf8_lossy(&answer));
+        assert!(sent.elapsed().as_secs() < 1);
+        assert!(!backend.has_call());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_body_that_does_not_come_in_time_is_a_408_that_is_not_to_be_tried_again() {
+    let (mut gateway, backend) = Piped::start(1, |raw| raw.timeouts.body = Some("5s".into()));
+    let mut stream = gateway.connect();
+    stream.write_all(b"POST /v1/completions HTTP/1.1\r\nhost: g\r\ncontent-length: 10\r\n\r\n{").await.unwrap();
+    let mut answer = Vec::new();
+    soon("the connection is closed", stream.read_to_end(&mut answer)).await.unwrap();
+    let text = String::from_utf8(answer).unwrap();
+    assert!(text.starts_with("HTTP/1.1 408 ") && text.contains("x-should-retry: false"), "{text}");
+    assert_eq!((gateway.service.totals().offers, backend.has_call()), (0, false));
 }

@@ -38,11 +38,12 @@ pub(crate) struct Responding {
     gone: watch::Receiver<bool>,
 }
 
-struct Tasks(TaskTracker, tokio_util::sync::CancellationToken);
+/// Ends the backend's tasks when dropped.
+struct Tasks(tokio_util::sync::CancellationToken);
 
 impl Drop for Tasks {
     fn drop(&mut self) {
-        self.1.cancel();
+        self.0.cancel();
     }
 }
 
@@ -71,7 +72,7 @@ impl Backend {
     fn new() -> (Self, mpsc::UnboundedSender<Call>, TaskTracker, tokio_util::sync::CancellationToken) {
         let (sender, calls) = mpsc::unbounded_channel();
         let (tasks, stop) = (TaskTracker::new(), tokio_util::sync::CancellationToken::new());
-        (Self { calls, _tasks: Tasks(tasks.clone(), stop.clone()) }, sender, tasks, stop)
+        (Self { calls, _tasks: Tasks(stop.clone()) }, sender, tasks, stop)
     }
 
     /// The next request that is not a health probe.

@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 
 use elasticserve_gateway::config::{RawBackend, RawConfig};
 use elasticserve_gateway::{Gateway, Service};
+use tokio::io::DuplexStream;
 use tokio::task::JoinSet;
 
 use super::backend::Backend;
@@ -40,10 +41,15 @@ impl Piped {
 
     /// A new client connection.
     pub(crate) async fn client(&mut self) -> Client {
+        Client::over(self.connect()).await
+    }
+
+    /// The client's end of a new connection.
+    pub(crate) fn connect(&mut self) -> DuplexStream {
         let (ours, theirs) = tokio::io::duplex(64 << 10);
         let service = self.service.clone();
         self.tasks.spawn(async move { service.serve(theirs).await });
-        Client::over(ours).await
+        ours
     }
 
     pub(crate) fn queued(&self) -> usize {
