@@ -1,11 +1,13 @@
 //! `elasticserve sim`: policies and engines on virtual time.
 
 mod fit;
+mod lists;
 mod parallel;
 mod policy;
 mod replay;
 mod reproduce;
 mod run;
+mod sweep;
 
 use std::process::ExitCode;
 
@@ -26,6 +28,8 @@ enum What {
     Fit(fit::Args),
     /// Replay every row of the published measurements and compare.
     Reproduce(reproduce::Args),
+    /// Simulate every combination of rates, policies and seeds, and find each policy's knee.
+    Sweep(Box<sweep::Args>),
 }
 
 pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
@@ -33,5 +37,6 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
         What::Run(args) => run::run(&args),
         What::Fit(args) => fit::run(&args),
         What::Reproduce(args) => reproduce::run(&args),
+        What::Sweep(args) => sweep::run(&args),
     }
 }

@@ -193,9 +193,9 @@ mod tests {
     fn limits_are_milliseconds_and_times_are_seconds_or_have_a_unit() {
         let args = parse(&["--goodput", "ttft:1000", "tpot:100", "e2el:15000", "--drain", "30", "--timeout", "750ms"]);
         let args = args.unwrap();
-        assert_eq!(args.work.slo().ttft, Some(Span::from_secs(1)));
+        assert_eq!(args.work.limits.slo().ttft, Some(Span::from_secs(1)));
         assert_eq!(
-            (args.work.slo().tpot, args.work.slo().e2e),
+            (args.work.limits.slo().tpot, args.work.limits.slo().e2e),
             (Some(Span::from_millis(100)), Some(Span::from_secs(15)))
         );
         assert_eq!((args.drain, args.timeout), (Span::from_secs(30), Span::from_millis(750)));

@@ -36,7 +36,7 @@ pub(crate) fn from_args(args: &WorkArgs) -> Result<Plan, BadConfig> {
         extent,
         input: lengths(args.random_input_len),
         output: lengths(args.random_output_len),
-        tenants: vec![PlanTenant { name: TENANT.to_owned(), share: 1.0, slo: args.slo() }],
+        tenants: vec![PlanTenant { name: TENANT.to_owned(), share: 1.0, slo: args.limits.slo() }],
     };
     let plan = Plan::generate(&spec).map_err(|e| BadConfig(e.to_string()))?;
     if plan.arrivals().is_empty() {

@@ -44,9 +44,16 @@ pub(crate) struct WorkArgs {
     #[arg(long, value_name = "FILE", help_heading = WORK)]
     #[arg(conflicts_with_all = ["request_rate", "num_prompts", "duration", "goodput"])]
     pub(super) plan: Option<PathBuf>,
+    #[command(flatten)]
+    pub(super) limits: LimitArgs,
+}
+
+/// What makes an answer good.
+#[derive(clap::Args)]
+pub(crate) struct LimitArgs {
     /// Limits in ms that make an answer good, from the planned time: ttft, tpot, e2el.
     #[arg(long, value_name = "LIMIT:MS", num_args = 1.., value_parser = parse_limit, help_heading = LIMITS)]
-    pub(super) goodput: Vec<(Limit, Span)>,
+    goodput: Vec<(Limit, Span)>,
 }
 
 /// The gaps between arrivals.
@@ -66,9 +73,9 @@ pub(super) enum Limit {
     E2e,
 }
 
-impl WorkArgs {
+impl LimitArgs {
     /// The limits of `--goodput`; a later one takes the place of an earlier one.
-    pub(super) fn slo(&self) -> Slo {
+    pub(crate) fn slo(&self) -> Slo {
         let mut slo = Slo::default();
         for (limit, span) in &self.goodput {
             let field = match limit {
