@@ -1,5 +1,7 @@
 //! `elasticserve report` as a command: run folders in, figures and files out.
 
+#![expect(clippy::unwrap_used, reason = "a helper of a test that cannot go on says so")]
+
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;

@@ -175,7 +175,7 @@ async fn a_request_head_beyond_the_bound_is_a_431() {
             Ok(answer) => assert_eq!(answer.status, 431),
             // Closed before all of it was read.
             Err(error) => {
-                assert!(error.is_incomplete_message() || error.is_canceled() || error.is_closed(), "{error:?}")
+                assert!(error.is_incomplete_message() || error.is_canceled() || error.is_closed(), "{error:?}");
             }
         }
         assert!(!backend.has_call());
