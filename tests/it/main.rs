@@ -6,5 +6,6 @@ mod load;
 mod mock;
 mod report;
 mod sched;
+mod sim;
 mod support;
 mod world;
