@@ -35,6 +35,23 @@ impl Slo {
         holds(self.ttft, ttft) && (single || holds(self.tpot, tpot)) && holds(self.e2e, e2e)
     }
 
+    /// The looser of both sets of limits, each for itself; a limit that either lacks is none.
+    #[must_use]
+    pub fn or_looser(&self, other: &Self) -> Self {
+        let looser = |a: Option<Span>, b: Option<Span>| a.zip(b).map(|(a, b)| a.max(b));
+        Self {
+            ttft: looser(self.ttft, other.ttft),
+            tpot: looser(self.tpot, other.tpot),
+            e2e: looser(self.e2e, other.e2e),
+        }
+    }
+
+    /// These limits with those of `over` in their place where it has any.
+    #[must_use]
+    pub fn overridden_by(&self, over: &Self) -> Self {
+        Self { ttft: over.ttft.or(self.ttft), tpot: over.tpot.or(self.tpot), e2e: over.e2e.or(self.e2e) }
+    }
+
     /// The same limits in time that runs `factor` times faster.
     #[must_use]
     pub fn scaled_down(&self, factor: f64) -> Self {

@@ -48,6 +48,12 @@ pub(super) struct Need {
 }
 
 impl CostModel {
+    /// The time for which a request of so many tokens holds a seat of an engine that does nothing else.
+    #[must_use]
+    pub fn seat_time(&self, input: u32, output: u32) -> Span {
+        self.e2e(&Need { input, output: output.max(1), slo: Slo::default() }, self.idle_tpot)
+    }
+
     /// From a free seat to the first token.
     pub(super) fn ttft(&self, need: &Need, tpot: Span) -> Span {
         self.overhead + tpot * self.first_token_steps + self.prefill_per_token * u64::from(need.input)

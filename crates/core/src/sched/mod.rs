@@ -32,7 +32,7 @@ use std::num::NonZeroU32;
 pub use audit::AuditError;
 pub use estimate::{Caution, CostModel};
 pub use order::Order;
-pub use predict::{Observation, Predict};
+pub use predict::{Observation, Predict, Prediction};
 
 use crate::ids::{BackendId, RequestId, TenantId};
 use crate::outcome::{How, RejectReason};
@@ -75,11 +75,14 @@ pub struct TenantPolicy {
     pub max_permits: Option<u32>,
     /// Its class under [`Order::Priority`], 0 the first.
     pub class: u32,
+    /// Its limits. Under [`Order::LeastSlack`] a request with tighter ones goes no earlier for them; with
+    /// `None` it does.
+    pub slo: Option<Slo>,
 }
 
 impl Default for TenantPolicy {
     fn default() -> Self {
-        Self { weight: NonZeroU32::MIN, max_permits: None, class: 0 }
+        Self { weight: NonZeroU32::MIN, max_permits: None, class: 0, slo: None }
     }
 }
 
@@ -280,21 +283,9 @@ impl Scheduler {
             *self.totals.rejected.entry(reason).or_default() += 1;
             return Err(self.rejection(id, reason));
         }
-        let budget = match (self.budget, offer.budget) {
-            (Some(a), Some(b)) => Some(a.min(b)),
-            (a, b) => a.or(b),
-        };
-        let mut waiting = Waiting {
-            id,
-            tenant: offer.tenant,
-            bytes: offer.bytes,
-            cost: offer.cost.max(Span::from_nanos(1)),
-            arrived: now,
-            budget_ends: budget.map(|b| now + b),
-            need: Need { input: offer.input, output: offer.output.max(1), slo: offer.slo },
-            latest: None,
-        };
+        let mut waiting = self.waiting(now, id, &offer);
         if let Some(forecast) = &self.forecast {
+            waiting.rank = forecast.rank(&waiting);
             match forecast.judge(now, &waiting, &self.queue, self.free()) {
                 Ok(latest) => waiting.latest = Some(latest),
                 Err(reason) => {
@@ -305,6 +296,13 @@ impl Scheduler {
         }
         self.queue.push(waiting);
         Ok(id)
+    }
+
+    /// What is predicted of an offer at this moment; `None` unless [`Scheduler::learns`].
+    #[must_use]
+    pub fn predict(&self, now: Tick, offer: &Offer) -> Option<Prediction> {
+        let waiting = self.waiting(now, RequestId(self.next_id), offer);
+        Some(self.forecast.as_ref()?.predict(now, &waiting, &self.queue, self.free()))
     }
 
     /// Learns from running work; without effect unless [`Scheduler::learns`].
@@ -419,6 +417,25 @@ impl Scheduler {
     #[must_use]
     pub fn in_use(&self) -> u32 {
         self.backends.iter().map(|b| b.in_use).sum()
+    }
+
+    fn waiting(&self, now: Tick, id: RequestId, offer: &Offer) -> Waiting {
+        let budget = match (self.budget, offer.budget) {
+            (Some(a), Some(b)) => Some(a.min(b)),
+            (a, b) => a.or(b),
+        };
+        Waiting {
+            id,
+            tenant: offer.tenant,
+            bytes: offer.bytes,
+            cost: offer.cost.max(Span::from_nanos(1)),
+            arrived: now,
+            budget_ends: budget.map(|b| now + b),
+            need: Need { input: offer.input, output: offer.output.max(1), slo: offer.slo },
+            latest: None,
+            ranked_by: self.queue.ranked_by(offer.tenant, &offer.slo),
+            rank: None,
+        }
     }
 
     fn free(&self) -> u32 {

@@ -36,6 +36,17 @@ pub struct Observation {
     pub gap: Option<Span>,
 }
 
+/// What is predicted of a request.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub struct Prediction {
+    /// The time per output token that it goes by.
+    pub tpot: Span,
+    /// The latest start that keeps the request's limits with due caution; `None` if none does.
+    pub latest_start: Option<Tick>,
+    /// When a seat will be free for it.
+    pub start: Tick,
+}
+
 /// The prediction's memory.
 #[derive(Debug)]
 pub(super) struct Forecast {
@@ -86,6 +97,22 @@ impl Forecast {
             return Err(RejectReason::PredictedLate);
         }
         Ok(live)
+    }
+
+    /// What would be known of a newcomer.
+    pub(super) fn predict(&self, now: Tick, newcomer: &Waiting, queue: &Queue, free: u32) -> Prediction {
+        let Predict { cost, caution } = &self.settings;
+        let tpot = self.tpot.get();
+        let latest_start = cost.latest_start(newcomer.arrived, &newcomer.need, tpot, caution);
+        let placed = Waiting { latest: latest_start, rank: self.rank(newcomer), ..newcomer.clone() };
+        Prediction { tpot, latest_start, start: self.predicted_start(now, &placed, queue, free) }
+    }
+
+    /// The latest start by the limits that a request is ranked by, where those are not its own.
+    pub(super) fn rank(&self, waiting: &Waiting) -> Option<Tick> {
+        let Predict { cost, caution } = &self.settings;
+        let need = Need { slo: waiting.ranked_by?, ..waiting.need };
+        cost.latest_start(waiting.arrived, &need, self.tpot.get(), caution)
     }
 
     /// When a seat will be free for the newcomer.
@@ -155,7 +182,10 @@ impl Forecast {
         self.judged = tpot;
         let Predict { cost, caution } = &self.settings;
         // What cannot make it any more expires at once.
-        queue.rejudge(|w| Some(cost.latest_start(w.arrived, &w.need, tpot, caution).unwrap_or(Tick::ZERO)));
+        queue.rejudge(|w| {
+            let latest = cost.latest_start(w.arrived, &w.need, tpot, caution).unwrap_or(Tick::ZERO);
+            (Some(latest), self.rank(w))
+        });
     }
 }
 

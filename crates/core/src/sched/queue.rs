@@ -9,6 +9,7 @@ use super::estimate::Need;
 use super::order::{Order, OrderState, VirtualTime};
 use super::{AuditError, TenantPolicy};
 use crate::ids::{RequestId, TenantId};
+use crate::slo::Slo;
 use crate::time::{Span, Tick};
 
 /// A request that waits.
@@ -24,6 +25,10 @@ pub(super) struct Waiting {
     pub(super) need: Need,
     /// When a start becomes too late for its limits, at the pace of the last look.
     pub(super) latest: Option<Tick>,
+    /// The limits that its place under [`Order::LeastSlack`] goes by, if not its own.
+    pub(super) ranked_by: Option<Slo>,
+    /// When a start becomes too late for those.
+    pub(super) rank: Option<Tick>,
 }
 
 #[derive(Debug)]
@@ -33,6 +38,7 @@ struct Lane {
     class: u32,
     in_use: u32,
     max_permits: Option<u32>,
+    ranked_by: Option<Slo>,
     /// This lane's entry in `heads`, if it has one.
     listed: Option<Head>,
 }
@@ -81,6 +87,7 @@ impl Queue {
             class: t.class,
             in_use: 0,
             max_permits: t.max_permits,
+            ranked_by: t.slo,
             listed: None,
         };
         Self {
@@ -115,6 +122,11 @@ impl Queue {
     /// Whether a request of `tenant` would be granted the next free permit.
     pub(super) fn would_be_next(&self, tenant: TenantId) -> bool {
         self.heads.is_empty() && self.lanes[self.lane_of(tenant)].may_start()
+    }
+
+    /// The limits by which a request is ranked: the looser ones of its own and its tenant's.
+    pub(super) fn ranked_by(&self, tenant: TenantId, own: &Slo) -> Option<Slo> {
+        self.lanes[self.lane_of(tenant)].ranked_by.map(|tenants| tenants.or_looser(own))
     }
 
     /// Whether the tenant may hold a permit at all.
@@ -199,7 +211,7 @@ impl Queue {
     fn item_key(&self, waiting: &Waiting) -> u64 {
         match self.order.order() {
             Order::Fcfs | Order::Wfq | Order::Priority => 0,
-            Order::LeastSlack => waiting.latest.unwrap_or(Tick::MAX).as_nanos(),
+            Order::LeastSlack => waiting.rank.or(waiting.latest).unwrap_or(Tick::MAX).as_nanos(),
             Order::ShortestFirst => waiting.cost.as_nanos(),
         }
     }
@@ -214,8 +226,8 @@ impl Queue {
         }
     }
 
-    /// Judges everything that waits anew: `latest` gives the latest start of a request.
-    pub(super) fn rejudge(&mut self, latest: impl Fn(&Waiting) -> Option<Tick>) {
+    /// Judges everything that waits anew: `judge` gives the latest start of a request, and its rank.
+    pub(super) fn rejudge(&mut self, judge: impl Fn(&Waiting) -> (Option<Tick>, Option<Tick>)) {
         self.expiries.clear();
         self.work.clear();
         for lane in &mut self.lanes {
@@ -223,7 +235,7 @@ impl Queue {
         }
         let mut items = std::mem::take(&mut self.items);
         for waiting in items.values_mut() {
-            waiting.latest = latest(waiting);
+            (waiting.latest, waiting.rank) = judge(waiting);
             if let Some(at) = waiting.expires() {
                 self.expiries.insert((at, waiting.id));
             }

@@ -1,7 +1,7 @@
 use super::*;
 
 fn tenant(weight: u32, max_permits: Option<u32>) -> TenantPolicy {
-    TenantPolicy { weight: NonZeroU32::new(weight).unwrap(), max_permits, class: 0 }
+    TenantPolicy { weight: NonZeroU32::new(weight).unwrap(), max_permits, ..TenantPolicy::default() }
 }
 
 fn offer(tenant: u16) -> Offer {
@@ -151,4 +151,31 @@ fn what_a_tenant_used_before_everything_was_idle_is_not_held_against_it() {
         order.extend(grants(&mut s, at(3)));
     }
     assert_eq!(tenants, [1, 0, 1, 0, 1]);
+}
+
+#[test]
+fn a_request_with_tighter_limits_than_its_tenants_goes_no_earlier_for_them() {
+    let ms = Span::from_millis;
+    let slo = |ttft| crate::slo::Slo { ttft: Some(ms(ttft)), ..crate::slo::Slo::default() };
+    let cost =
+        CostModel { overhead: ms(0), prefill_per_token: ms(0), first_token_steps: 1, idle_tpot: Span::from_nanos(1) };
+    let predict = Predict { cost, caution: Caution { pad: Span::ZERO, margin_permille: 0 } };
+    let first = |tenants: Vec<TenantPolicy>| {
+        let settings =
+            Settings { tenants, order: Order::LeastSlack, predict: Some(predict), ..Settings::fcfs(vec![1]) };
+        let mut s = Scheduler::new(&settings);
+        s.offer(at(0), offer(0)).unwrap();
+        let held = grants(&mut s, at(0)).remove(0);
+        s.offer(at(1), Offer { slo: slo(2_000), ..offer(0) }).unwrap();
+        let pushy = s.offer(at(2), Offer { slo: slo(1_000), ..offer(1) }).unwrap();
+        s.release(at(3), held, How::Finished);
+        let next = grants(&mut s, at(3)).remove(0);
+        let was_pushy = next.id() == pushy;
+        s.release(at(4), next, How::Finished);
+        was_pushy
+    };
+    let of = |ttft| TenantPolicy { slo: Some(slo(ttft)), ..TenantPolicy::default() };
+    assert!(first(vec![TenantPolicy::default(); 2]), "without limits of the tenants' the tighter one goes first");
+    assert!(!first(vec![of(2_000), of(3_000)]));
+    assert!(first(vec![of(2_000), of(1_500)]), "its tenant may go before the other");
 }
