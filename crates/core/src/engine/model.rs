@@ -92,8 +92,9 @@ pub struct Engine {
     pub(super) stats: EngineStats,
     /// Memory to use again.
     pub(super) spare: Vec<Vec<Token>>,
+    ends_only: bool,
     /// When tokens of the last steps reached their clients, if not every token is handed out.
-    times: Option<StepTimes>,
+    times: StepTimes,
 }
 
 /// The tokens of one step, on their way.
@@ -123,7 +124,8 @@ impl Engine {
             memory: Memory::new(profile),
             stats: EngineStats::default(),
             spare: Vec::new(),
-            times: None,
+            ends_only: false,
+            times: StepTimes::default(),
         }
     }
 
@@ -132,20 +134,20 @@ impl Engine {
     /// nothing is preempted does an answer get a token from every step between its ends.
     #[must_use]
     pub fn with_ends_only(mut self) -> Self {
-        self.times = self.profile.kv_blocks.is_none().then(StepTimes::default);
+        self.ends_only = self.profile.kv_blocks.is_none();
         self
     }
 
     /// Whether only the first and the last token of an answer are handed out.
     #[must_use]
     pub const fn ends_only(&self) -> bool {
-        self.times.is_some()
+        self.ends_only
     }
 
     /// When the tokens of an answer reached the client: the last `count` of those up to `at`, which must be
     /// the time of its last token, just polled. None unless [`Engine::ends_only`].
-    pub fn times(&self, at: Tick, count: u32) -> impl Iterator<Item = Tick> + Clone {
-        self.times.as_ref().into_iter().flat_map(move |times| times.last(at, count))
+    pub fn times(&self, at: Tick, count: u32) -> impl ExactSizeIterator<Item = Tick> + Clone {
+        self.times.last(at, count)
     }
 
     /// The same engine with a prefix cache of at most `blocks` blocks instead of what its profile says.
@@ -173,9 +175,7 @@ impl Engine {
         // Events of this very tick wait, so that what is submitted together enters a step together.
         self.advance_while(|at| at < now);
         self.submitted += 1;
-        if let Some(times) = &mut self.times {
-            times.longest = times.longest.max(work.output as usize);
-        }
+        self.times.longest = self.times.longest.max(work.output as usize);
         let id = self.seqs.insert(Seq { work, serial: self.submitted, scheduled: 0, cached: None });
         self.arriving.push_back((now + self.profile.overhead_in, id));
         Ok(id)
@@ -299,10 +299,8 @@ impl Engine {
             self.vacate_ended();
         }
         let at = self.step_end + self.profile.overhead_out;
-        if let Some(times) = &mut self.times
-            && step.yields > 0
-        {
-            times.push(at, self.leaving.front().map_or(at, |batch| batch.at));
+        if self.ends_only && step.yields > 0 {
+            self.times.push(at, self.leaving.front().map_or(at, |batch| batch.at));
         }
         if step.tokens.is_empty() {
             self.keep_spare(step.tokens);
@@ -360,7 +358,7 @@ impl StepTimes {
         self.times.drain(..past.saturating_sub(self.longest));
     }
 
-    fn last(&self, at: Tick, count: u32) -> impl Iterator<Item = Tick> + Clone {
+    fn last(&self, at: Tick, count: u32) -> impl ExactSizeIterator<Item = Tick> + Clone {
         let end = self.times.partition_point(|time| *time <= at);
         self.times.range(end.saturating_sub(count as usize)..end).copied()
     }

@@ -66,14 +66,15 @@ pub(super) enum GapsFrom<'a> {
 
 impl Gaps<'_> {
     /// The gaps in order.
-    pub fn iter(&self) -> impl Iterator<Item = Span> {
-        let (kept, times) = match self.0 {
-            GapsFrom::Kept(kept) => (kept, None),
-            GapsFrom::Steps { engine, at, tokens } => (&[][..], Some(engine.times(at, tokens))),
-        };
-        let times = times.into_iter().flatten();
-        let between = times.clone().zip(times.skip(1)).map(|(before, after)| after.since(before));
-        kept.iter().copied().chain(between)
+    #[must_use]
+    pub fn to_vec(&self) -> Vec<Span> {
+        match self.0 {
+            GapsFrom::Kept(gaps) => gaps.to_vec(),
+            GapsFrom::Steps { engine, at, tokens } => {
+                let times = engine.times(at, tokens);
+                times.clone().zip(times.skip(1)).map(|(before, after)| after.since(before)).collect()
+            }
+        }
     }
 }
 
@@ -98,7 +99,7 @@ impl Record<'_> {
                 row.status = Some(200);
                 (row.head, row.first_event, row.first_content) = (Some(*first), Some(*first), Some(*first));
                 (row.last_content, row.end) = (Some(*last), Some(*last));
-                row.gaps = gaps.iter().collect();
+                row.gaps = gaps.to_vec();
                 row.input_tokens = Some(input);
                 row.output_tokens = Some(output);
                 row.output_tokens_from = Some(CountSource::Usage);

@@ -172,6 +172,18 @@ fn the_sequence_admitted_last_gives_up_its_blocks_and_is_computed_again() {
 }
 
 #[test]
+fn who_lost_its_seat_is_the_first_to_get_one() {
+    let mut engine = Engine::new(&Profile { max_seqs: 2, ..small() });
+    for (tag, output) in [(1, 6), (2, 4), (3, 1)] {
+        engine.submit(Tick::ZERO, work(tag, 4, output)).unwrap();
+    }
+    // A block is free for the third while the second, which needs two, waits for the end of the first.
+    let order: Vec<u64> = run_to_end(&mut engine).iter().map(|e| e.tag).collect();
+    assert_eq!(order, [1, 2, 1, 1, 1, 1, 1, 2, 3, 2, 2]);
+    assert_eq!(engine.stats().preemptions, 1);
+}
+
+#[test]
 fn a_prompt_waits_for_its_blocks_although_a_seat_is_free_and_nobody_overtakes_it() {
     let mut engine = Engine::new(&small());
     for (tag, input) in [(1, 8), (2, 8), (3, 4)] {
