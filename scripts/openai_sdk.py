@@ -1,50 +1,18 @@
 """Checks the gateway and the mock engine with the OpenAI Python SDK as its users call it."""
 import json
 import re
-import socket
-import subprocess
 import sys
 import time
-import urllib.request
 
 import openai
+
+from harness import Processes, free_port, get, wait_for
 
 BINARY = sys.argv[1]
 MODEL = "Qwen3-8B-FP8"
 
-
-def free_port():
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
-
-
-def get(url):
-    with urllib.request.urlopen(url, timeout=5) as response:
-        return response.read().decode()
-
-
-def wait_for(what, condition, seconds=20):
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
-        try:
-            if condition():
-                return
-        except OSError:
-            pass
-        time.sleep(0.02)
-    raise AssertionError(f"this did not happen within {seconds} s: {what}")
-
-
 mock_port, port, admin_port = free_port(), free_port(), free_port()
 mock_url, base, admin = (f"http://127.0.0.1:{p}" for p in (mock_port, port, admin_port))
-processes = [
-    subprocess.Popen([BINARY, "mock", "--profile", "gb10-qwen3-8b-fp8", "--listen", f"127.0.0.1:{mock_port}", "--speed", "4"]),
-    subprocess.Popen(
-        [BINARY, "gateway", "--backend", mock_url, "--permits", "1", "--queue-depth", "1", "--queue-budget", "500ms"]
-        + ["--listen", f"127.0.0.1:{port}", "--admin", f"127.0.0.1:{admin_port}"]
-    ),
-]
 
 
 def running():
@@ -58,7 +26,7 @@ def permits_in_use():
 
 
 def check():
-    wait_for("the gateway is ready", lambda: get(f"{admin}/readyz") == "ready\n")
+    wait_for("the gateway is ready", lambda: get(f"{admin}/readyz") == "ready\n", 20)
     client = openai.OpenAI(base_url=f"{base}/v1", api_key="sk-check", max_retries=0, timeout=30)
     messages = [{"role": "user", "content": "Tell me about seats."}]
 
@@ -126,11 +94,11 @@ def check():
             assert json.loads(refused.response.text)["error"]["message"]
 
 
-try:
+with Processes() as processes:
+    mock = ["mock", "--profile", "gb10-qwen3-8b-fp8", "--listen", f"127.0.0.1:{mock_port}", "--speed", "4"]
+    gateway = ["gateway", "--backend", mock_url, "--permits", "1", "--queue-depth", "1", "--queue-budget", "500ms"]
+    processes.start(BINARY, *mock)
+    processes.start(BINARY, *gateway, "--listen", f"127.0.0.1:{port}", "--admin", f"127.0.0.1:{admin_port}")
     check()
-    print(f"openai {openai.__version__}: chat and completions, streamed and not, early close, refusals: ok")
-finally:
-    for process in processes:
-        process.terminate()
-    codes = [process.wait(timeout=40) for process in processes]
-assert codes == [0, 0], codes
+assert processes.codes == [0, 0], processes.codes
+print(f"openai {openai.__version__}: chat and completions, streamed and not, early close, refusals: ok")

@@ -1,53 +1,18 @@
 """Serves answers of a real llama.cpp server through the gateway and checks what comes."""
 import json
 import re
-import socket
 import subprocess
 import sys
 import time
 import urllib.request
 
+from harness import Processes, free_port, get, wait_for
+
 BINARY, SERVER, WEIGHTS = sys.argv[1:]
 SLOTS = 2
 
-
-def free_port():
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
-
-
-def get(url):
-    with urllib.request.urlopen(url, timeout=30) as response:
-        return response.read().decode()
-
-
-def wait_for(what, condition, seconds):
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
-        try:
-            if condition():
-                return time.monotonic()
-        except OSError:
-            pass
-        time.sleep(0.02)
-    raise AssertionError(f"this did not happen within {seconds} s: {what}")
-
-
 engine_port, port, admin_port = free_port(), free_port(), free_port()
 engine, base, admin = (f"http://127.0.0.1:{p}" for p in (engine_port, port, admin_port))
-quiet = dict(stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-processes = [
-    subprocess.Popen(
-        [SERVER, "-m", WEIGHTS, "--alias", "smollm2", "--host", "127.0.0.1", "--port", str(engine_port)]
-        + ["-np", str(SLOTS), "-c", "4096", "-t", "1", "-tb", "1", "--metrics", "--slots"],
-        **quiet,
-    ),
-    subprocess.Popen(
-        [BINARY, "gateway", "--backend", engine, "--permits", str(SLOTS), "--queue-budget", "5s"]
-        + ["--listen", f"127.0.0.1:{port}", "--admin", f"127.0.0.1:{admin_port}"]
-    ),
-]
 
 
 def ask(**body):
@@ -100,11 +65,11 @@ def check():
     print("counted by the gateway:", ended)
 
 
-try:
+with Processes() as processes:
+    server = [SERVER, "-m", WEIGHTS, "--alias", "smollm2", "--host", "127.0.0.1", "--port", str(engine_port)]
+    server += ["-np", str(SLOTS), "-c", "4096", "-t", "1", "-tb", "1", "--metrics", "--slots"]
+    gateway = ["gateway", "--backend", engine, "--permits", str(SLOTS), "--queue-budget", "5s"]
+    processes.start(*server, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    processes.start(BINARY, *gateway, "--listen", f"127.0.0.1:{port}", "--admin", f"127.0.0.1:{admin_port}")
     check()
-    print("real engine: ok")
-finally:
-    for process in processes:
-        process.terminate()
-    for process in processes:
-        process.wait(timeout=40)
+print("real engine: ok")
