@@ -1,5 +1,6 @@
 //! What a request will take: a cost model, and the live time per output token.
 
+use crate::engine::Profile;
 use crate::slo::Slo;
 use crate::time::{Span, Tick};
 
@@ -33,9 +34,15 @@ pub struct Caution {
 }
 
 impl Default for Caution {
+    /// What holds on an engine whose step time moves by some percent while a request runs.
     fn default() -> Self {
-        Self { pad: Span::from_millis(15), margin_permille: 10 }
+        Self { pad: Span::from_millis(30), margin_permille: 50 }
     }
+}
+
+impl Caution {
+    /// None: for what a limit allows at best.
+    pub(super) const NONE: Self = Self { pad: Span::ZERO, margin_permille: 0 };
 }
 
 /// What a request asks of an engine, as far as its time is concerned.
@@ -48,6 +55,27 @@ pub(super) struct Need {
 }
 
 impl CostModel {
+    /// The cost model of an engine whose profile is known.
+    ///
+    /// A request that comes while a step runs waits for the rest of it and for the steps that are fixed
+    /// already, and then for its own: the depth of the pipeline and one more, at most. The time per token
+    /// is that of a step that reads no KV cache.
+    #[must_use]
+    pub fn from_profile(profile: &Profile) -> Self {
+        Self {
+            overhead: profile.overhead_in + profile.overhead_out,
+            prefill_per_token: Span::from_millis_f64(profile.prefill_ms_per_token),
+            first_token_steps: u64::from(profile.pipeline_depth) + 1,
+            idle_tpot: profile.step(0, 0, 1),
+        }
+    }
+
+    /// The same engine with nothing else to do and the prompt in its prefix cache: what no request can
+    /// beat. Its first token takes one step, and the prompt nothing.
+    pub(super) fn at_best(&self) -> Self {
+        Self { prefill_per_token: Span::ZERO, first_token_steps: self.first_token_steps.min(1), ..*self }
+    }
+
     /// The time for which a request of so many tokens holds a seat of an engine that does nothing else.
     #[must_use]
     pub fn seat_time(&self, input: u32, output: u32) -> Span {
@@ -62,6 +90,19 @@ impl CostModel {
     /// From a free seat to the last token.
     pub(super) fn e2e(&self, need: &Need, tpot: Span) -> Span {
         self.ttft(need, tpot) + tpot * u64::from(need.output - 1)
+    }
+
+    /// The longest mean time per token with which a request that starts when it comes meets its limits, in ms.
+    pub(super) fn tolerated_ms(&self, need: &Need, caution: &Caution) -> f64 {
+        let fixed = self.overhead + self.prefill_per_token * u64::from(need.input) + caution.pad;
+        let room = |limit: Option<Span>, steps: f64| {
+            limit.map_or(f64::INFINITY, |l| (l.as_millis_f64() - fixed.as_millis_f64()) / steps)
+        };
+        let steps = self.first_token_steps as f64;
+        let whole = room(need.slo.e2e, f64::from(need.output - 1) + steps);
+        let pace = need.slo.tpot.map_or(f64::INFINITY, Span::as_millis_f64);
+        let margin = 1.0 + caution.margin_permille as f64 / 1000.0;
+        whole.min(room(need.slo.ttft, steps)).min(pace) / margin
     }
 
     /// The latest time at which a request that came at `arrived` can be given a seat and still meet its

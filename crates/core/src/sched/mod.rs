@@ -22,6 +22,7 @@ mod audit;
 mod estimate;
 mod order;
 mod predict;
+mod price;
 mod queue;
 #[cfg(test)]
 mod tests;
@@ -33,6 +34,7 @@ pub use audit::AuditError;
 pub use estimate::{Caution, CostModel};
 pub use order::Order;
 pub use predict::{Observation, Predict, Prediction};
+pub use price::{Price, Stall};
 
 use crate::ids::{BackendId, RequestId, TenantId};
 use crate::outcome::{How, RejectReason};
@@ -62,6 +64,9 @@ pub struct Settings {
     pub budget: Option<Span>,
     /// What turns away requests that cannot meet their limits; `None` for nothing.
     pub predict: Option<Predict>,
+    /// What also turns away requests that cost the others more than they are worth; without effect unless
+    /// `predict` is set.
+    pub price: Option<Price>,
     /// How long a class may hold back what came before it, under [`Order::Priority`].
     pub guard: Span,
 }
@@ -98,6 +103,7 @@ impl Settings {
             max_bytes: 256 << 20,
             budget: None,
             predict: None,
+            price: None,
             guard: Span::from_secs(10),
         }
     }
@@ -257,7 +263,7 @@ impl Scheduler {
             backends: settings.backends.iter().take(MAX_BACKENDS).map(backend).collect(),
             queue: Queue::new(settings.order, settings.guard, &settings.tenants),
             running: BTreeMap::new(),
-            forecast: settings.predict.map(Forecast::new),
+            forecast: settings.predict.map(|predict| Forecast::new(predict, settings.price)),
             depth: settings.depth,
             max_bytes: settings.max_bytes,
             budget: settings.budget,
@@ -284,9 +290,10 @@ impl Scheduler {
             return Err(self.rejection(id, reason));
         }
         let mut waiting = self.waiting(now, id, &offer);
-        if let Some(forecast) = &self.forecast {
+        let free = self.free();
+        if let Some(forecast) = &mut self.forecast {
             waiting.rank = forecast.rank(&waiting);
-            match forecast.judge(now, &waiting, &self.queue, self.free()) {
+            match forecast.judge(now, &waiting, &self.queue, free) {
                 Ok(latest) => waiting.latest = Some(latest),
                 Err(reason) => {
                     *self.totals.rejected.entry(reason).or_default() += 1;
@@ -497,7 +504,7 @@ impl Scheduler {
         backend.last_grant = self.grants;
         self.running.insert(waiting.id, (id, waiting.tenant));
         if let Some(forecast) = &mut self.forecast {
-            forecast.started(now, waiting.id, waiting.need);
+            forecast.started(now, waiting, self.queue.lane_of(waiting.tenant));
         }
         let waited = now.since(waiting.arrived);
         Ticket { id: waiting.id, backend: id, tenant: waiting.tenant, granted: now, waited }

@@ -13,6 +13,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 
 use super::estimate::{Caution, CostModel, LiveTpot, Need};
+use super::price::{InFlight, Market, Price};
 use super::queue::{Queue, Waiting};
 use crate::ids::RequestId;
 use crate::outcome::RejectReason;
@@ -57,10 +58,13 @@ pub(super) struct Forecast {
     running: BTreeMap<RequestId, Running>,
     /// Tokens that running work still has to give.
     tokens_left: u64,
+    market: Option<Market>,
 }
 
 #[derive(Debug)]
 struct Running {
+    lane: usize,
+    arrived: Tick,
     need: Need,
     /// Tokens that came.
     seen: u32,
@@ -76,9 +80,10 @@ const EXACT_RUNNING: usize = 256;
 const REJUDGE: u64 = 50;
 
 impl Forecast {
-    pub(super) fn new(settings: Predict) -> Self {
+    pub(super) fn new(settings: Predict, price: Option<Price>) -> Self {
         let idle = settings.cost.idle_tpot;
-        Self { settings, tpot: LiveTpot::new(idle), judged: idle, running: BTreeMap::new(), tokens_left: 0 }
+        let market = price.map(|price| Market::new(price, &settings.cost));
+        Self { settings, tpot: LiveTpot::new(idle), judged: idle, running: BTreeMap::new(), tokens_left: 0, market }
     }
 
     pub(super) fn tpot(&self) -> Span {
@@ -86,17 +91,77 @@ impl Forecast {
     }
 
     /// The latest start of a newcomer, or why it is turned away.
-    pub(super) fn judge(&self, now: Tick, newcomer: &Waiting, queue: &Queue, free: u32) -> Result<Tick, RejectReason> {
-        let Predict { cost, caution } = &self.settings;
-        let latest = |tpot| cost.latest_start(newcomer.arrived, &newcomer.need, tpot, caution).filter(|at| *at >= now);
+    pub(super) fn judge(
+        &mut self,
+        now: Tick,
+        newcomer: &Waiting,
+        queue: &Queue,
+        free: u32,
+    ) -> Result<Tick, RejectReason> {
+        let Predict { cost, caution } = self.settings;
+        let lane = queue.lane_of(newcomer.tenant);
+        if let Some(market) = &mut self.market {
+            market.offered(now, lane, &newcomer.need, &cost, &caution);
+        }
+        let latest = self.admit(now, newcomer, queue, free)?;
+        if let Some(market) = &mut self.market {
+            market.admitted(lane, &newcomer.need);
+        }
+        Ok(latest)
+    }
+
+    fn admit(&self, now: Tick, newcomer: &Waiting, queue: &Queue, free: u32) -> Result<Tick, RejectReason> {
         let tpot = self.tpot.get();
-        latest(cost.idle_tpot.min(tpot)).ok_or(RejectReason::SloInfeasible)?;
-        let live = latest(tpot).ok_or(RejectReason::PredictedLate)?;
+        let at_best = self.latest_at_best(newcomer, tpot).filter(|at| *at >= now).ok_or(RejectReason::SloInfeasible)?;
+        if self.running.is_empty() && queue.is_empty() && free > 0 {
+            // It harms nobody, and an engine that idles helps nobody.
+            return Ok(at_best);
+        }
+        let live = self.latest(newcomer, queue).filter(|at| *at >= now).ok_or(RejectReason::PredictedLate)?;
         let judged = Waiting { latest: Some(live), ..newcomer.clone() };
-        if self.predicted_start(now, &judged, queue, free) > live {
+        if self.predicted_start(now, &judged, queue, free) > live || !self.is_worth(now, newcomer, queue) {
             return Err(RejectReason::PredictedLate);
         }
         Ok(live)
+    }
+
+    /// The latest start at the pace of now.
+    fn latest(&self, waiting: &Waiting, queue: &Queue) -> Option<Tick> {
+        let tpot = self.promised(queue.lane_of(waiting.tenant));
+        let Predict { cost, caution } = &self.settings;
+        cost.latest_start(waiting.arrived, &waiting.need, tpot, caution)
+    }
+
+    /// The time per token at which a tenant is judged.
+    fn promised(&self, lane: usize) -> Span {
+        let tpot = self.tpot.get();
+        match &self.market {
+            // No promise goes below what an idle engine takes.
+            Some(market) => {
+                let promised = Span::from_nanos((tpot.as_nanos() as f64 * market.promise(lane)) as u64);
+                promised.max(self.settings.cost.idle_tpot.min(tpot))
+            }
+            None => tpot,
+        }
+    }
+
+    fn is_worth(&self, now: Tick, newcomer: &Waiting, queue: &Queue) -> bool {
+        let Some(market) = &self.market else { return true };
+        let tpot = self.tpot.get();
+        let in_flight = |r: &Running| {
+            let end = r.end(&self.settings.cost, tpot).max(now);
+            let limit = r.arrived + r.need.slo.e2e?;
+            let slack_ms = limit.since(end).as_millis_f64() - end.since(limit).as_millis_f64();
+            Some(InFlight { lane: r.lane, slack_ms, left_ms: end.since(now).as_millis_f64() })
+        };
+        let running = self.running.values().filter_map(in_flight);
+        market.is_worth(now, queue.lane_of(newcomer.tenant), &newcomer.need, tpot, running)
+    }
+
+    /// The latest start by what no request can beat: without caution, on an engine that does nothing else.
+    fn latest_at_best(&self, newcomer: &Waiting, tpot: Span) -> Option<Tick> {
+        let cost = self.settings.cost.at_best();
+        cost.latest_start(newcomer.arrived, &newcomer.need, cost.idle_tpot.min(tpot), &Caution::NONE)
     }
 
     /// What would be known of a newcomer.
@@ -144,9 +209,10 @@ impl Forecast {
         seats.peek().map_or(now, |Reverse(at)| *at)
     }
 
-    pub(super) fn started(&mut self, now: Tick, id: RequestId, need: Need) {
+    pub(super) fn started(&mut self, now: Tick, waiting: &Waiting, lane: usize) {
+        let need = waiting.need;
         self.tokens_left += u64::from(need.output);
-        self.running.insert(id, Running { need, seen: 0, last: now });
+        self.running.insert(waiting.id, Running { lane, arrived: waiting.arrived, need, seen: 0, last: now });
     }
 
     pub(super) fn observe(&mut self, now: Tick, id: RequestId, observation: Observation, queue: &mut Queue) {
@@ -182,8 +248,8 @@ impl Forecast {
         self.judged = tpot;
         let Predict { cost, caution } = &self.settings;
         // What cannot make it any more expires at once.
-        queue.rejudge(|w| {
-            let latest = cost.latest_start(w.arrived, &w.need, tpot, caution).unwrap_or(Tick::ZERO);
+        queue.rejudge(|lane, w| {
+            let latest = cost.latest_start(w.arrived, &w.need, self.promised(lane), caution).unwrap_or(Tick::ZERO);
             (Some(latest), self.rank(w))
         });
     }

@@ -203,7 +203,7 @@ impl Queue {
         self.relist(lane);
     }
 
-    fn lane_of(&self, tenant: TenantId) -> usize {
+    pub(super) fn lane_of(&self, tenant: TenantId) -> usize {
         tenant.index().min(self.lanes.len() - 1)
     }
 
@@ -227,7 +227,7 @@ impl Queue {
     }
 
     /// Judges everything that waits anew: `judge` gives the latest start of a request, and its rank.
-    pub(super) fn rejudge(&mut self, judge: impl Fn(&Waiting) -> (Option<Tick>, Option<Tick>)) {
+    pub(super) fn rejudge(&mut self, judge: impl Fn(usize, &Waiting) -> (Option<Tick>, Option<Tick>)) {
         self.expiries.clear();
         self.work.clear();
         for lane in &mut self.lanes {
@@ -235,11 +235,12 @@ impl Queue {
         }
         let mut items = std::mem::take(&mut self.items);
         for waiting in items.values_mut() {
-            (waiting.latest, waiting.rank) = judge(waiting);
+            let lane = self.lane_of(waiting.tenant);
+            (waiting.latest, waiting.rank) = judge(lane, waiting);
             if let Some(at) = waiting.expires() {
                 self.expiries.insert((at, waiting.id));
             }
-            let (lane, key) = (self.lane_of(waiting.tenant), self.item_key(waiting));
+            let key = self.item_key(waiting);
             self.lanes[lane].waiting.insert((key, waiting.id));
             self.count_work(waiting);
         }

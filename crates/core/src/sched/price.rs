@@ -1,0 +1,251 @@
+//! Admission at a price: what a request is worth against the time that it takes from others.
+//!
+//! Every request slows the engine's steps for all that run beside it: once while its prompt is computed,
+//! and a little in every step in which its KV cache is read. This *stall*, in ms, differs by far more than
+//! the requests' worth, and a few requests make most of it. So the price of a ms is estimated, and who
+//! costs more than it is worth is turned away:
+//!
+//! ```text
+//! stall  S(r) = c · (input − free)⁺ + q · (input / 1000)² + d · output · (input + output / 2)
+//! worth  v(k) = 1 + mu · ∂ Jain / ∂ (a further answer for tenant k)
+//! price  p₀: of the time per token.  p₁: of the stall of the moment, for what runs
+//! refuse if  v < (p₀ + p₁) · S
+//! ```
+//!
+//! Recent offers differ in the time per token that they tolerate, `crit`. A longer step loses those
+//! whose `crit` it passes; p₀ is the worth of the offers just around the present step, less what they
+//! would cost themselves. p₁ is the worth of running requests times the chance that one more ms makes them
+//! late, and more than that: what they have cost already is lost with them.
+//!
+//! With `mu` above 0 a tenant is judged as if steps were shorter by a part of its rivals' share of the
+//! stall, the rivals being those for whom a further answer is worth less than half as much. That is a
+//! promise, which p₁ then makes the rivals keep.
+//!
+//! Prices are floating-point numbers from + − × ÷ and `libm`, and so the same everywhere. Nothing is ordered by them.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use super::estimate::{Caution, CostModel, Need};
+use crate::engine::Profile;
+use crate::time::{Span, Tick};
+
+/// What admission at a price goes by; see [`Settings::price`](super::Settings::price).
+#[derive(Copy, Clone, Debug, PartialEq)]
+pub struct Price {
+    /// How much Jain's index over the tenants counts beside attainment: 0 not at all, 1 as much.
+    pub mu: f64,
+    /// What a request takes from the others.
+    pub stall: Stall,
+}
+
+/// The stall of a request. See [`Profile`] for the parameters' sources.
+#[derive(Copy, Clone, Debug, PartialEq)]
+pub struct Stall {
+    /// Of a prompt token beyond those that are free, in ms.
+    pub per_token_ms: f64,
+    /// Prompt tokens that a full batch's steps hide.
+    pub free_tokens: f64,
+    /// Of (1000 prompt tokens)², in ms.
+    pub attention_ms: f64,
+    /// Of reading one token of KV cache once, in ms.
+    pub kv_ms_per_token: f64,
+}
+
+impl Price {
+    /// A price on an engine whose profile is known.
+    #[must_use]
+    pub fn from_profile(profile: &Profile, mu: f64) -> Self {
+        let free_tokens = (profile.roof_tokens - f64::from(profile.max_seqs)).max(0.0);
+        let stall = Stall {
+            per_token_ms: profile.prefill_ms_per_token,
+            free_tokens,
+            attention_ms: profile.attention_ms,
+            kv_ms_per_token: profile.kv_ms_per_token,
+        };
+        Self { mu, stall }
+    }
+}
+
+impl Stall {
+    /// In ms, over a request's life.
+    fn of(&self, need: &Need) -> f64 {
+        let (input, output) = (f64::from(need.input), f64::from(need.output));
+        let thousands = input / 1000.0;
+        self.per_token_ms * (input - self.free_tokens).max(0.0)
+            + self.attention_ms * thousands * thousands
+            + self.kv_ms_per_token * output * (input + output / 2.0)
+    }
+}
+
+/// Offers that are remembered.
+const RING: usize = 64;
+/// What was counted weighs 1/e after so long.
+const MEMORY: Span = Span::from_secs(8);
+/// Offers are looked at over at least so long.
+const LEAST_AGE: Span = Span::from_secs(3);
+/// Half the width of the band of `crit` around the present time per token that p₀ looks at.
+const BAND: f64 = 0.12;
+/// Steps that decide p₀'s fixed point.
+const ROUNDS: usize = 40;
+/// What the loss of a running request counts, in answers: the stall that it caused was paid already.
+const RUNNING: f64 = 1.5;
+/// The part of the rivals' stall that a promise counts on.
+const PROMISE: f64 = 0.2;
+/// A rival is a tenant that a further answer is worth less than this part.
+const RIVAL: f64 = 0.5;
+/// The uncertainty of a running request's end: a part of what is left, and a constant in ms.
+const END_PART: f64 = 0.04;
+const END_MS: f64 = 15.0;
+/// A tenant is forgotten when so little is left of its offers.
+const FORGOTTEN: f64 = 0.01;
+
+/// The memory of admission at a price.
+#[derive(Debug)]
+pub(super) struct Market {
+    price: Price,
+    idle_ms: f64,
+    /// The tenants that offered lately; the counts have decayed up to `at`.
+    tenants: BTreeMap<usize, Counts>,
+    at: Tick,
+    ring: VecDeque<Seen>,
+}
+
+#[derive(Copy, Clone, Debug, Default)]
+struct Counts {
+    offered: f64,
+    admitted: f64,
+    stall: f64,
+    /// Its worth at the last look.
+    worth: f64,
+}
+
+/// An offer of the last few.
+#[derive(Debug)]
+struct Seen {
+    at: Tick,
+    lane: usize,
+    /// The longest mean time per token that it tolerates, in ms.
+    crit: f64,
+    stall: f64,
+}
+
+/// What runs, as far as p₁ is concerned.
+pub(super) struct InFlight {
+    pub(super) lane: usize,
+    /// From its predicted end to its limit, in ms.
+    pub(super) slack_ms: f64,
+    /// To its predicted end, in ms.
+    pub(super) left_ms: f64,
+}
+
+impl Market {
+    pub(super) fn new(price: Price, cost: &CostModel) -> Self {
+        let idle_ms = cost.idle_tpot.as_millis_f64();
+        Self { price, idle_ms, tenants: BTreeMap::new(), at: Tick::ZERO, ring: VecDeque::with_capacity(RING) }
+    }
+
+    /// Counts an offer.
+    pub(super) fn offered(&mut self, now: Tick, lane: usize, need: &Need, cost: &CostModel, caution: &Caution) {
+        self.decay(now);
+        self.tenants.entry(lane).or_default().offered += 1.0;
+        if self.ring.len() == RING {
+            self.ring.pop_front();
+        }
+        let crit = cost.tolerated_ms(need, caution);
+        self.ring.push_back(Seen { at: now, lane, crit, stall: self.price.stall.of(need) });
+        self.value();
+    }
+
+    /// Counts an admission.
+    pub(super) fn admitted(&mut self, lane: usize, need: &Need) {
+        let counts = self.tenants.entry(lane).or_default();
+        counts.admitted += 1.0;
+        counts.stall += self.price.stall.of(need);
+    }
+
+    /// The part of the time per token at which a tenant is judged.
+    pub(super) fn promise(&self, lane: usize) -> f64 {
+        let own = self.worth(lane);
+        let all: f64 = self.tenants.values().map(|t| t.stall).sum();
+        let rivals: f64 = self.tenants.values().filter(|t| t.worth < own * RIVAL).map(|t| t.stall).sum();
+        if self.price.mu > 0.0 && all > 0.0 { 1.0 - PROMISE * rivals / all } else { 1.0 }
+    }
+
+    /// Whether a request is worth its price.
+    pub(super) fn is_worth(
+        &self,
+        now: Tick,
+        lane: usize,
+        need: &Need,
+        tpot: Span,
+        running: impl Iterator<Item = InFlight>,
+    ) -> bool {
+        let stall = self.price.stall.of(need);
+        let price = self.of_the_step(now, tpot.as_millis_f64()) + self.of_the_moment(running);
+        self.worth(lane) >= price * stall
+    }
+
+    fn worth(&self, lane: usize) -> f64 {
+        self.tenants.get(&lane).map_or(1.0, |t| t.worth)
+    }
+
+    /// p₀: `p = k · Σ (v − p·S)⁺` over the offers around the present time per token. The right side falls
+    /// as p rises, so there is one solution, found by halving.
+    fn of_the_step(&self, now: Tick, tpot: f64) -> f64 {
+        let Some(oldest) = self.ring.front() else { return 0.0 };
+        let age = now.since(oldest.at).max(LEAST_AGE).as_millis_f64();
+        let k = tpot / (self.idle_ms * age * 2.0 * BAND);
+        let near: Vec<(f64, f64)> = self
+            .ring
+            .iter()
+            .filter(|seen| libm::fabs(seen.crit / tpot - 1.0) <= BAND)
+            .map(|seen| (self.worth(seen.lane), seen.stall))
+            .filter(|(worth, _)| *worth > 0.0)
+            .collect();
+        let demand = |p: f64| k * near.iter().map(|(worth, stall)| (worth - p * stall).max(0.0)).sum::<f64>();
+        let (mut low, mut high) = (0.0, demand(0.0));
+        for _ in 0..ROUNDS {
+            let middle = f64::midpoint(low, high);
+            if demand(middle) > middle { low = middle } else { high = middle }
+        }
+        f64::midpoint(low, high)
+    }
+
+    /// p₁.
+    fn of_the_moment(&self, running: impl Iterator<Item = InFlight>) -> f64 {
+        let chance = |r: &InFlight| {
+            let deviation = END_PART * r.left_ms + END_MS;
+            let z = r.slack_ms / deviation;
+            libm::exp(-0.5 * z * z) / (deviation * libm::sqrt(2.0 * core::f64::consts::PI))
+        };
+        running.map(|r| RUNNING * self.worth(r.lane).max(0.0) * chance(&r)).sum()
+    }
+
+    fn decay(&mut self, now: Tick) {
+        let factor = libm::exp(-(now.since(self.at).as_secs_f64() / MEMORY.as_secs_f64()));
+        self.at = self.at.max(now);
+        for counts in self.tenants.values_mut() {
+            counts.offered *= factor;
+            counts.admitted *= factor;
+            counts.stall *= factor;
+        }
+        self.tenants.retain(|_, counts| counts.offered > FORGOTTEN);
+    }
+
+    /// What one more answer is worth to each tenant. Shares served start from the mean over all, with the
+    /// weight of two requests.
+    fn value(&mut self) {
+        let offered: f64 = self.tenants.values().map(|t| t.offered).sum();
+        let admitted: f64 = self.tenants.values().map(|t| t.admitted).sum();
+        let mean = (admitted + 1.0) / (offered + 1.0);
+        let share = |t: &Counts| ((t.admitted + 2.0 * mean) / (t.offered + 2.0)).min(1.0);
+        let s1: f64 = self.tenants.values().map(share).sum();
+        let s2: f64 = self.tenants.values().map(|t| share(t) * share(t)).sum();
+        let count = self.tenants.len() as f64;
+        let jain = s1 * s1 / (count * s2);
+        let n = offered + 2.0 * count;
+        for t in self.tenants.values_mut() {
+            t.worth = 1.0 + self.price.mu * n / (t.offered + 2.0) * (2.0 * jain / s1) * (1.0 - share(t) * s1 / s2);
+        }
+    }
+}
