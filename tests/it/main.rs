@@ -4,6 +4,7 @@ mod engine;
 mod gateway;
 mod load;
 mod mock;
+mod published;
 mod report;
 mod sched;
 mod sim;
