@@ -23,7 +23,11 @@ use elasticserve_load::{LoadConfig, Progress, Stop};
 use elasticserve_mock::{MockConfig, Server};
 use elasticserve_report::{Distribution, read_run};
 
-const SPEED: f64 = 4.0;
+/// Delays of a machine weigh as much heavier as time runs faster.
+const SPEED: f64 = 2.0;
+/// The p99 of a generator that is in time, against engine steps of 20 ms.
+const MAX_SEND_LAG_MS: f64 = 5.0;
+const MOST_RUNS: u32 = 3;
 const PERMITS: u32 = 32;
 const BUDGET: Span = Span::from_millis(750);
 const ANY_PORT: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
@@ -32,9 +36,7 @@ const ANY_PORT: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCA
 async fn a_plan_through_mock_and_simulator_agrees_direct_and_behind_the_gateway() {
     let plan = plan().sped_up(SPEED);
     for budget in [None, Some(BUDGET.scaled_down(SPEED))] {
-        let folder = tempfile::tempdir().unwrap();
-        measure(&plan, budget, folder.path()).await;
-        let measured = read_run(folder.path()).unwrap().rows;
+        let measured = measure(&plan, budget).await;
         let simulated = simulate(&as_sent(&plan, &measured), budget);
         compare(budget.map_or("direct", |_| "gateway"), &measured, &simulated);
     }
@@ -52,8 +54,27 @@ fn profile() -> Profile {
     Profile::built_in("gb10-qwen3-8b-fp8").unwrap()
 }
 
+/// The rows of a run in which the generator was in time. One that was late says something about the
+/// machine, so it is measured again; of a few such runs the least late one has to do.
+async fn measure(plan: &Plan, budget: Option<Span>) -> Vec<Row> {
+    let mut best: Option<(f64, Vec<Row>)> = None;
+    for _ in 0..MOST_RUNS {
+        let folder = tempfile::tempdir().unwrap();
+        offer(plan, budget, folder.path()).await;
+        let rows = read_run(folder.path()).unwrap().rows;
+        let lag = Distribution::of(rows.iter().filter_map(Row::send_lag)).p99.unwrap();
+        if best.as_ref().is_none_or(|(least, _)| lag < *least) {
+            best = Some((lag, rows));
+        }
+        if lag <= MAX_SEND_LAG_MS {
+            break;
+        }
+    }
+    best.unwrap().1
+}
+
 /// Offers the plan to a mock, through a gateway if there is a budget.
-async fn measure(plan: &Plan, budget: Option<Span>, folder: &Path) {
+async fn offer(plan: &Plan, budget: Option<Span>, folder: &Path) {
     let config = MockConfig { profile: profile(), speed: SPEED, model: None, max_model_len: 8192 };
     let server = Server::bind(config, ANY_PORT).await.unwrap();
     let gateway = match budget {
