@@ -76,7 +76,7 @@ pub(super) fn parse_tenant(text: &str) -> Result<Tenant, String> {
         match key.trim() {
             "share" => share = above()?,
             "weight" => {
-                weight = value.trim().parse().map_err(|_| format!("weight is a whole number from 1, not '{value}'"))?
+                weight = value.trim().parse().map_err(|_| format!("weight is a whole number from 1, not '{value}'"))?;
             }
             "ttft" => slo.ttft = Some(Span::from_millis_f64(above()?)),
             "tpot" => slo.tpot = Some(Span::from_millis_f64(above()?)),

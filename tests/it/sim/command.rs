@@ -120,7 +120,7 @@ fn a_sweep_gives_the_same_bytes_on_one_thread_and_on_two() {
         let files = ["--csv", csv.to_str().unwrap(), "--html", html.to_str().unwrap()];
         let output = sim(&[&grid[..], &more[..], &files[..]].concat());
         assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
-        (output.stdout.clone(), read(&csv), read(&html))
+        (output.stdout, read(&csv), read(&html))
     });
     assert!(outputs[0] == outputs[1]);
     let csv = String::from_utf8(outputs[0].1.clone()).unwrap();

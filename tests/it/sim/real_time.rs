@@ -123,6 +123,8 @@ fn simulate(plan: &Plan, budget: Option<Span>) -> Vec<Row> {
     rows
 }
 
+type Latency = fn(&Row) -> Option<Span>;
+
 #[expect(clippy::print_stdout, reason = "how far they are apart, with --nocapture")]
 fn compare(name: &str, measured: &[Row], simulated: &[Row]) {
     let count = |rows: &[Row], state| rows.iter().filter(|r| r.state == state).count();
@@ -132,7 +134,7 @@ fn compare(name: &str, measured: &[Row], simulated: &[Row]) {
         assert!(real.abs_diff(sim) <= 3, "{name}: {state} {real}, simulated {sim}");
     }
     assert_eq!(count(measured, Terminal::Completed) + count(measured, Terminal::Rejected), 200, "{name}");
-    let since_send: [(&str, fn(&Row) -> Option<Span>); 3] =
+    let since_send: [(&str, Latency); 3] =
         [("TTFT", Row::ttft_from_send), ("TPOT", Row::tpot), ("E2E", |row| Some(row.end?.since(row.send_started?)))];
     for (metric, of) in since_send {
         let completed =
