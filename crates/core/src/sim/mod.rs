@@ -2,6 +2,7 @@
 
 mod figures;
 pub mod fit;
+pub mod policies;
 pub mod reproduce;
 mod record;
 mod single_worker;

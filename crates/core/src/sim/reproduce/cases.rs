@@ -32,6 +32,18 @@ impl Case {
     pub fn with_tenants(&self) -> bool {
         self.scenario.plan.header().tenants.len() > 1
     }
+
+    /// What was offered.
+    #[must_use]
+    pub fn plan(&self) -> &Plan {
+        &self.scenario.plan
+    }
+
+    /// The scheduler's tenants, where there was a gateway.
+    #[must_use]
+    pub fn tenants(&self) -> &[TenantPolicy] {
+        self.scenario.gateway.as_ref().map_or(&[], |g| &g.tenants)
+    }
 }
 
 /// Runs that share a prefix cache, one after the other.
