@@ -10,10 +10,12 @@
 //!   tenants.
 //!
 //! CPU time is the thread's own, so other work on the machine disturbs little; without Linux's `/proc` it is
-//! the time that passes. `cargo bench --bench sim -- fixed` or `mixed` simulates only, for a profiler.
+//! the time that passes. `cargo bench --bench sim -- fixed` or `mixed` simulates only, and
+//! `-- --decision wfq 100000 300` decides only, for a profiler.
 
 #![expect(clippy::unwrap_used, reason = "a benchmark that cannot go on stops")]
 
+use std::collections::VecDeque;
 use std::io::Write;
 use std::num::NonZeroU32;
 use std::process::Command;
@@ -43,6 +45,10 @@ fn main() {
         // `cargo test --benches` calls every bench with `--test`, to see that it starts.
         ["--test", ..] => {}
         ["--memory", workload, requests] => remember(&Workload::named(workload), requests.parse().unwrap()),
+        ["--decision", order, waiting, tenants] => {
+            let order = if *order == "wfq" { Order::Wfq } else { Order::Fcfs };
+            say(&format!("{:.0} ns", decision(order, waiting.parse().unwrap(), tenants.parse().unwrap())));
+        }
         [workload] => speed(&Workload::named(workload)),
         _ => {
             for workload in [Workload::fixed(), Workload::mixed()] {
@@ -203,8 +209,8 @@ fn decision(order: Order, waiting: u32, tenants: u16) -> f64 {
         ..Settings::fcfs(vec![PERMITS])
     };
     let mut scheduler = Scheduler::new(&settings);
-    let mut held = std::collections::VecDeque::new();
-    let mut now = Tick::ZERO;
+    let mut held = VecDeque::new();
+    let now = Tick::ZERO;
     let mut offered = 0u32;
     let mut offer = |scheduler: &mut Scheduler, now| {
         // A step that shares no factor with the tenants visits all of them, out of order.
@@ -218,17 +224,28 @@ fn decision(order: Order, waiting: u32, tenants: u16) -> f64 {
         held.extend(grant(&mut scheduler, now));
     }
     let clock = Clock::start();
-    for _ in 0..DECISIONS {
-        now = now + Span::from_nanos(1_000);
-        let ticket = held.pop_front().unwrap();
-        scheduler.release(now, ticket, How::Finished);
-        held.extend(grant(&mut scheduler, now));
-        offer(&mut scheduler, now);
-    }
+    decide(&mut scheduler, &mut held, now, offer);
     let seconds = clock.seconds();
     scheduler.audit().unwrap();
     assert_eq!((held.len(), scheduler.queued()), (PERMITS as usize, waiting as usize));
     seconds * 1e9 / f64::from(DECISIONS)
+}
+
+/// What is timed, in a function of its own for a profiler's sake.
+#[inline(never)]
+fn decide(
+    scheduler: &mut Scheduler,
+    held: &mut VecDeque<Ticket>,
+    mut now: Tick,
+    mut offer: impl FnMut(&mut Scheduler, Tick),
+) {
+    for _ in 0..DECISIONS {
+        now = now + Span::from_nanos(1_000);
+        let ticket = held.pop_front().unwrap();
+        scheduler.release(now, ticket, How::Finished);
+        held.extend(grant(scheduler, now));
+        offer(scheduler, now);
+    }
 }
 
 fn grant(scheduler: &mut Scheduler, now: Tick) -> Option<Ticket> {
