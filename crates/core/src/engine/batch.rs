@@ -134,14 +134,13 @@ impl Engine {
             first_tokens: 0,
             ends_only: self.ends_only(),
         };
-        let all_kept = self.decode(&mut draft);
+        self.decode(&mut draft);
         // Prompts whose first part is in an earlier step come before those that wait.
         for seat in &mut self.seats {
             draft.prefill(seat);
         }
-        if all_kept {
-            self.let_in(&mut draft);
-        }
+        // Who has just lost its seat stands first and does not fit: one of its blocks is taken.
+        self.let_in(&mut draft);
         if draft.decoding == 0 && draft.prefill == 0 {
             self.spare.push(draft.tokens);
             return None;
@@ -149,10 +148,8 @@ impl Engine {
         Some(draft.finish(&self.profile))
     }
 
-    /// Every sequence whose prompt is done gets one more token. False if one of them had to give up its
-    /// seat to make room.
-    fn decode(&mut self, draft: &mut Draft) -> bool {
-        let before = self.seats.len();
+    /// Every sequence whose prompt is done gets one more token, unless it has to give up its seat.
+    fn decode(&mut self, draft: &mut Draft) {
         let mut place = 0;
         while let Some(seat) = self.seats.get_mut(place) {
             if seat.decodes() {
@@ -167,7 +164,6 @@ impl Engine {
             }
             place += 1;
         }
-        self.seats.len() == before
     }
 
     /// A further block for the sequence in this place, taken from the sequences admitted last if none is
