@@ -10,7 +10,10 @@ use super::client::Client;
 use super::{ANY_PORT, MODEL};
 
 const PUBLISHED: &str = include_str!("../../../reference/spark-gb10.toml");
+/// Whole answers at each point.
 const REPEATS: u32 = 2;
+/// Answers of one token at each point: a first token is soon disturbed by whatever else the machine does.
+const FIRST_TOKENS: u32 = 12;
 
 /// Milliseconds from the client's send: first token, time per output token, last token.
 #[derive(Copy, Clone, Debug)]
@@ -41,13 +44,16 @@ async fn an_idle_mock_takes_the_times_that_were_published() {
     for point in points.iter().enumerate() {
         let (before, point) = (point.0.checked_sub(1).map_or(0, |i| points[i].input), point.1);
         let mut best = Times { ttft: f64::MAX, tpot: f64::MAX, e2e: f64::MAX };
-        for repeat in 0..REPEATS {
+        for repeat in 0..REPEATS + FIRST_TOKENS {
+            let output = if repeat < REPEATS { point.output } else { 1 };
             // As published: each prompt goes on where the point before ended, so that part is cached.
-            let (times, cached) = measure(&mut client, repeat, point).await;
+            let (times, cached) = measure(&mut client, repeat, point.input, output).await;
             assert_eq!(cached, u64::from(before));
             best.ttft = best.ttft.min(times.ttft);
-            best.tpot = best.tpot.min(times.tpot);
-            best.e2e = best.e2e.min(times.e2e);
+            if output == point.output {
+                best.tpot = best.tpot.min(times.tpot);
+                best.e2e = best.e2e.min(times.e2e);
+            }
         }
         for (name, measured, published) in
             [("TTFT", best.ttft, point.p95.ttft), ("TPOT", best.tpot, point.p95.tpot), ("E2E", best.e2e, point.p95.e2e)]
@@ -67,11 +73,11 @@ async fn an_idle_mock_takes_the_times_that_were_published() {
 }
 
 /// Sends the first tokens of the endless prompt of this number; the times, and how many were cached.
-async fn measure(client: &mut Client, family: u32, point: &Point) -> (Times, u64) {
-    let prompt: Vec<u32> = (0..point.input).map(|i| family * 10_000 + i).collect();
+async fn measure(client: &mut Client, family: u32, input: u32, output: u32) -> (Times, u64) {
+    let prompt: Vec<u32> = (0..input).map(|i| family * 10_000 + i).collect();
     let options = json!({ "include_usage": true });
     let body = json!({
-        "model": MODEL, "prompt": prompt, "max_tokens": point.output, "ignore_eos": true,
+        "model": MODEL, "prompt": prompt, "max_tokens": output, "ignore_eos": true,
         "stream": true, "stream_options": options,
     });
     let sent = Instant::now();
@@ -85,11 +91,11 @@ async fn measure(client: &mut Client, family: u32, point: &Point) -> (Times, u64
     }
     // The event with the counts comes right behind the last token's.
     ends.pop();
-    assert_eq!(ends.len(), point.output as usize);
+    assert_eq!(ends.len(), output as usize);
     let usage = serde_json::from_str::<serde_json::Value>(&last).unwrap()["usage"].clone();
     let cached = usage["prompt_tokens_details"]["cached_tokens"].as_u64().unwrap();
     let (ttft, e2e) = (ends[0], ends[ends.len() - 1]);
-    (Times { ttft, tpot: (e2e - ttft) / f64::from(point.output - 1), e2e }, cached)
+    (Times { ttft, tpot: (e2e - ttft) / f64::from(output.max(2) - 1), e2e }, cached)
 }
 
 fn published() -> Vec<Point> {
