@@ -3,6 +3,7 @@
 mod fit;
 mod lists;
 mod parallel;
+mod policies;
 mod policy;
 mod replay;
 mod reproduce;
@@ -28,6 +29,8 @@ enum What {
     Fit(fit::Args),
     /// Replay every row of the published measurements and compare.
     Reproduce(reproduce::Args),
+    /// Compare the scheduler's policies on the published workloads, and check what they must reach.
+    Policies(policies::Args),
     /// Simulate every combination of rates, policies and seeds, and find each policy's knee.
     Sweep(Box<sweep::Args>),
 }
@@ -37,6 +40,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
         What::Run(args) => run::run(&args),
         What::Fit(args) => fit::run(&args),
         What::Reproduce(args) => reproduce::run(&args),
+        What::Policies(args) => policies::run(&args),
         What::Sweep(args) => sweep::run(&args),
     }
 }

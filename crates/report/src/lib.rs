@@ -18,6 +18,7 @@ mod fairness;
 #[cfg(test)]
 mod fixture;
 mod fmt;
+mod front;
 mod grid;
 mod html;
 mod quantile;
@@ -32,6 +33,7 @@ mod write;
 
 pub use class::{Class, was_admitted};
 pub use fairness::jain;
+pub use front::{FrontLine, FrontPicture, FrontPoint, PolicyPage, PolicyTable, policies_html};
 pub use grid::grid;
 pub use html::html;
 pub use quantile::{Distribution, quantile};

@@ -6,6 +6,7 @@
 
 mod axis;
 mod ecdf;
+mod front;
 mod outcomes;
 mod rates;
 mod scale;
@@ -15,6 +16,7 @@ mod timeline;
 use maud::{Markup, html};
 
 pub(crate) use ecdf::ecdf;
+pub(crate) use front::front;
 pub(crate) use outcomes::outcomes;
 pub(crate) use rates::rates;
 pub(crate) use sweep::sweep;
