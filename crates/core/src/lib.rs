@@ -12,7 +12,7 @@
 //! | [`outcome`] | closed lists of how a request can end |
 //! | [`sched`] | who goes next, who is refused, and which backend serves |
 //! | [`engine`] | a continuous-batching server as a deterministic state machine |
-//! | [`work`] | arrival processes, lengths and the immutable [`work::Plan`] |
+//! | [`work`] | arrival processes, lengths, recorded traces and the immutable [`work::Plan`] |
 //! | [`ledger`] | the row that every planned arrival ends as |
 //! | [`sse`], [`openai`] | reading event streams and OpenAI-shaped bodies |
 //! | [`stats`] | quantiles and the like |

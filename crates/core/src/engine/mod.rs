@@ -6,6 +6,14 @@
 //! ([`Profile::pipeline_depth`] of 2). A finished sequence keeps its seat until its last step has been
 //! processed.
 //!
+//! The KV cache may have a limit ([`Profile::kv_blocks`]). Then a waiting prompt gets a seat only when
+//! blocks are free for all of it, less what it shares with others; every sequence takes another block
+//! when its last one is full; and when none is free, the sequence that was admitted last loses its
+//! seat. It goes to the front of the queue and is computed again, prompt and what it had generated,
+//! while the tokens that the client has are not sent again. A block that nobody uses keeps its prefix
+//! and counts as free. vLLM's scheduler does the same, but for chunked prompts, whose blocks it takes
+//! chunk by chunk.
+//!
 //! Like the scheduler, the engine is a state machine without a clock: [`Engine::submit`] and
 //! [`Engine::abort`] go in, [`Engine::poll`] gives the tokens that have reached the client by `now`,
 //! and [`Engine::next_wake`] says when to look again. The simulator jumps from one wake-up to the
