@@ -18,6 +18,8 @@ struct Cli {
 enum Verb {
     /// Overload a built-in engine server with and without the gateway, and compare.
     Demo(cmd::demo::Args),
+    /// Tell what the gateway decided about a request, and why, from its decision log.
+    Explain(cmd::explain::Args),
     /// Stand in front of OpenAI-compatible servers and admit what can be answered in time.
     Gateway(cmd::gateway::Args),
     /// Offer a fixed plan of requests to a server and account for every one of them.
@@ -34,6 +36,7 @@ fn main() -> ExitCode {
     let cli = Cli::parse();
     let result = match cli.verb {
         Verb::Demo(args) => cmd::demo::run(args),
+        Verb::Explain(args) => cmd::explain::run(&args),
         Verb::Gateway(args) => cmd::gateway::run(args),
         Verb::Load(args) => cmd::load::run(*args),
         Verb::Mock(args) => cmd::mock::run(args),

@@ -10,14 +10,14 @@ use elasticserve_gateway::Gateway;
 use elasticserve_gateway::config::{Config, ConfigError, RawBackend, RawConfig};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-use super::BadConfig;
+use super::{BadConfig, say};
 
 /// Arguments of `elasticserve gateway`.
 #[derive(clap::Args)]
 #[command(after_help = "\
-Requests wait in one queue, first come, first served, until a backend has a free permit. What waits
-longer than the queue budget, or finds the queue full, is refused at once with 429 and the time after
-which a retry makes sense. A permit lives exactly as long as the response body: a client that leaves
+Requests wait in one queue until a backend has a free permit: first come, first served, or in another
+order of the configuration file. What waits longer than the queue budget, finds the queue full, or is
+predicted to miss its limits, is refused at once with 429 and the time after which a retry makes sense. A permit lives exactly as long as the response body: a client that leaves
 frees its place at once, and the backend's connection is closed.
 
 Probes and metrics are on the admin listener: /livez, /readyz, /metrics. SIGTERM or Ctrl-C drains:
@@ -27,11 +27,12 @@ Example:
   vllm serve Qwen/Qwen3-8B --max-num-seqs 32 --port 8000
   elasticserve gateway --backend http://127.0.0.1:8000 --permits 32 --queue-budget 750ms
   curl http://127.0.0.1:8080/v1/models
+  elasticserve gateway --check --config config/gateway.example.toml
 
 Flags win over the configuration file. Permits should be the number of sequences that the engine
 works on at once (vLLM: --max-num-seqs), so that the queue forms here and not there.
 
-Exit codes: 0 drained; 1 a listener could not be opened; 2 wrong flags; 64 wrong configuration.")]
+Exit codes: 0 drained, or --check finds nothing wrong; 1 a listener or the decision log could not be opened; 2 wrong flags; 64 wrong configuration.")]
 pub(crate) struct Args {
     /// A server behind the gateway; may be given several times
     #[arg(long = "backend", value_name = "URL", value_parser = parse_backend)]
@@ -54,10 +55,18 @@ pub(crate) struct Args {
     /// A configuration file in TOML; see config/gateway.example.toml
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
+    /// Check the configuration, print all values in effect as TOML, and end
+    #[arg(long)]
+    check: bool,
 }
 
 pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
+    let check = args.check;
     let config = args.into_config()?;
+    if check {
+        say(config.to_toml().map_err(|e| BadConfig(e.to_string()))?.trim_end());
+        return Ok(ExitCode::SUCCESS);
+    }
     super::start_logging();
     let runtime =
         tokio::runtime::Builder::new_multi_thread().enable_all().build().context("cannot start the runtime")?;
@@ -68,11 +77,7 @@ impl Args {
     fn into_config(self) -> anyhow::Result<Config> {
         let mut raw = match &self.config {
             None => RawConfig::default(),
-            Some(path) => {
-                let text = std::fs::read_to_string(path)
-                    .map_err(|e| BadConfig(format!("--config {}: {e}", path.display())))?;
-                RawConfig::from_toml(&text).map_err(|e| BadConfig(format!("{}: {e}", path.display())))?
-            }
+            Some(path) => RawConfig::from_file(path).map_err(|e| BadConfig(format!("--config: {e}")))?,
         };
         raw.listen = self.listen.or(raw.listen);
         raw.admin = self.admin.or(raw.admin);
@@ -195,5 +200,24 @@ mod tests {
         assert_eq!((mixed.listen.port(), mixed.backends[0].permits, mixed.queue_depth), (2, 9, 7));
         assert_eq!(mixed.queue_budget, Some(Span::from_secs(1)));
         assert_eq!(read(&["--backend", "http://b:2"]).backends[0].authority, "b:2");
+    }
+
+    #[test]
+    fn the_published_tenants_come_from_their_own_file_and_a_wrong_key_names_both() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("gateway.toml");
+        let example = include_str!("../../config/tenants.example.toml");
+        let read = |tenants: &str| {
+            std::fs::write(folder.path().join("t.toml"), tenants).unwrap();
+            std::fs::write(&file, "tenants_file = 't.toml'\n[[backends]]\nurl = 'http://a:1'\n").unwrap();
+            let words = ["gateway", "--check", "--config", file.to_str().unwrap()];
+            Cli::try_parse_from(words).unwrap().args.into_config()
+        };
+        let config = read(example).unwrap();
+        let names: Vec<&str> = config.tenants.iter().map(|t| t.name.as_str()).collect();
+        assert_eq!(names, ["gold", "standard", "batch"]);
+        let error = read(&example.replace("weight = 4", "wieght = 4")).unwrap_err();
+        let text = error.to_string();
+        assert!(error.is::<BadConfig>() && text.contains("t.toml") && text.contains("`weight`"), "{text}");
     }
 }

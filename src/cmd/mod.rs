@@ -1,6 +1,7 @@
 //! One file per verb: arguments become a typed configuration, which goes to one library call.
 
 pub(crate) mod demo;
+pub(crate) mod explain;
 pub(crate) mod gateway;
 pub(crate) mod load;
 pub(crate) mod mock;

@@ -9,9 +9,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use elasticserve_core::ids::{BackendId, RequestId};
 use elasticserve_core::outcome::{How, RejectReason};
 use elasticserve_core::sched::{
-    Action, AuditError, Observation, Offer, Rejection, Scheduler, Settings, Ticket, Totals,
+    Action, AuditError, Observation, Offer, Prediction, Rejection, Scheduler, Settings, Ticket, Totals,
 };
-use elasticserve_core::time::Tick;
+use elasticserve_core::time::{Span, Tick};
 use tokio::sync::{Notify, oneshot};
 
 use crate::clock::Clock;
@@ -46,6 +46,8 @@ pub(crate) struct View {
     /// Permits in use and in total, for each backend.
     pub(crate) permits: Vec<(u32, u32)>,
     pub(crate) totals: Totals,
+    /// The live time per output token, if the scheduler learns.
+    pub(crate) live_tpot: Option<Span>,
 }
 
 impl Admission {
@@ -65,6 +67,12 @@ impl Admission {
             Ok(id)
         })?;
         Ok(Waiting { id, receiver, admission: Arc::clone(self), answered: false })
+    }
+
+    /// What is predicted of an offer, if the scheduler predicts.
+    pub(crate) fn predict(&self, offer: &Offer) -> Option<Prediction> {
+        let inner = self.lock();
+        inner.scheduler.predict(self.clock.now(), offer)
     }
 
     pub(crate) fn release(self: &Arc<Self>, ticket: Ticket, how: How) {
@@ -97,6 +105,7 @@ impl Admission {
             queued_bytes: scheduler.queued_bytes(),
             permits: (0..backends).map(|i| scheduler.permits(BackendId(i as u16))).collect(),
             totals: scheduler.totals().clone(),
+            live_tpot: scheduler.live_tpot(),
         }
     }
 

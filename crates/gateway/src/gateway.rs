@@ -2,36 +2,50 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use elasticserve_core::ids::BackendId;
+use elasticserve_core::ids::{BackendId, TenantId};
 use elasticserve_core::outcome::How;
 use elasticserve_core::sched::{AuditError, Totals};
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::admit::Admission;
 use crate::clock::Clock;
 use crate::config::Config;
 use crate::connection::Ending;
+use crate::decisions::DecisionLog;
 use crate::health::Health;
 use crate::metrics::Metrics;
 use crate::proxy::Shared;
 use crate::upstream::{Dial, Stream, TcpDial, Upstream};
 use crate::{admin, connection, health, listen};
 
-/// A listener could not be set up.
+/// Why a gateway cannot start.
 #[derive(Debug, thiserror::Error)]
-#[error("{key}: cannot listen on {address}")]
-pub struct StartError {
-    /// The flag or key that says where.
-    pub key: &'static str,
-    /// Where.
-    pub address: SocketAddr,
-    /// Why not.
-    pub source: io::Error,
+pub enum StartError {
+    /// A listener could not be set up.
+    #[error("{key}: cannot listen on {address}")]
+    Listen {
+        /// The flag or key that says where.
+        key: &'static str,
+        /// Where.
+        address: SocketAddr,
+        /// Why not.
+        source: io::Error,
+    },
+    /// The decision log could not be opened.
+    #[error("log.decisions: cannot write to {}", path.display())]
+    Log {
+        /// The file.
+        path: PathBuf,
+        /// Why not.
+        source: io::Error,
+    },
 }
 
 /// The gateway without its listeners: it serves any connection that it is given.
@@ -50,11 +64,17 @@ pub struct Drained {
 }
 
 impl Service {
-    /// A gateway that connects to its backends with `dial`. Nothing probes them, so all are offered work.
+    /// A gateway that connects to its backends with `dial`. Nothing probes them, so all are offered work,
+    /// and nothing writes a decision log.
     #[must_use]
     pub fn new(config: Config, dial: Arc<dyn Dial>) -> Self {
+        Self::with_log(config, dial, None)
+    }
+
+    fn with_log(config: Config, dial: Arc<dyn Dial>, decisions: Option<DecisionLog>) -> Self {
         let clock = Clock::start();
-        let metrics = Metrics::new(config.backends.iter().map(|b| b.authority.to_string()));
+        let metrics = Metrics::new(&config);
+        let places = config.tenants.iter().enumerate();
         let shared = Shared {
             clock,
             admission: Admission::new(&config.scheduler(), clock),
@@ -64,6 +84,8 @@ impl Service {
             draining: AtomicBool::new(false),
             requests: AtomicU64::new(0),
             instance: u64::from(std::process::id()),
+            tenants: places.map(|(i, t)| (t.name.clone(), TenantId(i as u16))).collect(),
+            decisions,
             config,
         };
         Self { shared: Arc::new(shared), connections: TaskTracker::new(), ending: Ending::default() }
@@ -117,20 +139,34 @@ pub struct Gateway {
     admin_addr: SocketAddr,
     background: JoinSet<()>,
     admin_connections: TaskTracker,
+    logging: JoinSet<()>,
+    log_ends: CancellationToken,
 }
 
 impl Gateway {
     /// Opens both listeners and starts to serve.
     ///
     /// # Errors
-    /// [`StartError`] names the listener that could not be set up.
+    /// [`StartError`] names the listener or the file that could not be set up.
     pub async fn start(config: Config) -> Result<Self, StartError> {
         let data = bind("--listen", config.listen).await?;
         let admin = bind("--admin", config.admin).await?;
         let addr = |listener: &TcpListener, wanted| listener.local_addr().unwrap_or(wanted);
         let (data_addr, admin_addr) = (addr(&data, config.listen), addr(&admin, config.admin));
-        let service = Service::new(config, Arc::new(TcpDial));
+        let (log, writer) = match &config.decisions {
+            None => (None, None),
+            Some(path) => {
+                let wrong = |source| StartError::Log { path: path.clone(), source };
+                let (log, writer) = DecisionLog::open(path).map_err(wrong)?;
+                (Some(log), Some(writer))
+            }
+        };
+        let service = Service::with_log(config, Arc::new(TcpDial), log);
         let shared = &service.shared;
+        let (mut logging, log_ends) = (JoinSet::new(), CancellationToken::new());
+        if let Some(writer) = writer {
+            logging.spawn(writer.run(Arc::clone(&shared.metrics), log_ends.clone()));
+        }
         // Until its first probe a backend is offered work, but does not make the gateway ready.
         let backends = 0..shared.config.backends.len();
         for index in backends.clone() {
@@ -150,7 +186,7 @@ impl Gateway {
         ));
         let ending = service.ending.clone();
         background.spawn(listen::accept(data, Arc::clone(shared), service.connections.clone(), ending));
-        Ok(Self { service, data_addr, admin_addr, background, admin_connections })
+        Ok(Self { service, data_addr, admin_addr, background, admin_connections, logging, log_ends })
     }
 
     /// Where clients connect.
@@ -184,6 +220,9 @@ impl Gateway {
         connections.wait().await;
         self.admin_connections.close();
         self.admin_connections.wait().await;
+        // Everything has ended, so every decision is in the log's channel.
+        self.log_ends.cancel();
+        while self.logging.join_next().await.is_some() {}
         tracing::info!(cut, finished = self.released(How::Finished), "gateway has stopped");
         Drained { cut }
     }
@@ -194,5 +233,5 @@ impl Gateway {
 }
 
 async fn bind(key: &'static str, address: SocketAddr) -> Result<TcpListener, StartError> {
-    TcpListener::bind(address).await.map_err(|source| StartError { key, address, source })
+    TcpListener::bind(address).await.map_err(|source| StartError::Listen { key, address, source })
 }

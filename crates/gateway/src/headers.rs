@@ -1,5 +1,7 @@
 //! Headers: what is read from a request, and what is left out on the way.
 
+use elasticserve_core::ids::TenantId;
+use elasticserve_core::slo::Slo;
 use elasticserve_core::time::Span;
 use http::header::{self, HeaderMap, HeaderName, HeaderValue};
 
@@ -18,6 +20,12 @@ const QUEUE_BUDGET_MS: &str = "x-elasticserve-queue-budget-ms";
 const OUTPUT_TOKENS: &str = "x-elasticserve-output-tokens";
 const INPUT_TOKENS: &str = "x-elasticserve-input-tokens";
 const READ_TIMEOUT: &str = "x-stainless-read-timeout";
+/// Names of the header that says whose a request is, the first that is there wins.
+const TENANT: [&str; 3] = ["x-elasticserve-tenant", "x-llm-d-inference-fairness-id", "x-gateway-inference-fairness-id"];
+/// Names of the headers with a request's own limits, the first that is there wins.
+const SLO_TTFT: [&str; 3] = ["x-elasticserve-slo-ttft-ms", "x-llm-d-slo-ttft-ms", "x-slo-ttft-ms"];
+const SLO_TPOT: [&str; 3] = ["x-elasticserve-slo-tpot-ms", "x-llm-d-slo-tpot-ms", "x-slo-tpot-ms"];
+const SLO_E2E: [&str; 3] = ["x-elasticserve-slo-e2e-ms", "x-llm-d-slo-e2e-ms", "x-slo-e2e-ms"];
 const OWN_PREFIX: &str = "x-elasticserve-";
 
 /// The longest request id that is taken from a client.
@@ -40,6 +48,12 @@ const HOP_BY_HOP: [HeaderName; 8] = [
 /// What a request's headers say about how it wants to be scheduled.
 #[derive(Copy, Clone, Debug, Default, PartialEq)]
 pub(crate) struct Wishes {
+    /// Whose it is; `None` if it does not say, or names one that is not configured.
+    pub(crate) tenant: Option<TenantId>,
+    /// The limits that it states itself.
+    pub(crate) slo: Slo,
+    /// How long its client waits for bytes.
+    pub(crate) patience: Option<Span>,
     /// How long it is willing to wait in the queue; zero means not at all.
     pub(crate) budget: Option<Span>,
     /// Prompt tokens, if the client has counted them.
@@ -50,7 +64,7 @@ pub(crate) struct Wishes {
 
 impl Wishes {
     /// Reads the headers; a bad value is refused by name, never taken as a privilege.
-    pub(crate) fn read(headers: &HeaderMap) -> Result<Self, Refusal> {
+    pub(crate) fn read(headers: &HeaderMap, tenant: impl Fn(&str) -> Option<TenantId>) -> Result<Self, Refusal> {
         let ms = number(headers, QUEUE_BUDGET_MS, "a number of milliseconds from 0 to 1e9")?;
         // A client that gives up after so many seconds need not be kept in the queue for longer.
         let patience = number(headers, READ_TIMEOUT, "a number of seconds from 0 to 1e9")?.filter(|s| *s > 0.0);
@@ -58,10 +72,37 @@ impl Wishes {
         let patience = patience.map(Span::from_secs_f64);
         let tokens = |name| Ok(number(headers, name, "a number of tokens from 0 to 1e9")?.map(|n| n as u32));
         Ok(Self {
+            tenant: text(headers, TENANT)?.and_then(tenant),
+            slo: Slo {
+                ttft: limit(headers, SLO_TTFT)?,
+                tpot: limit(headers, SLO_TPOT)?,
+                e2e: limit(headers, SLO_E2E)?,
+            },
+            patience,
             budget: [budget, patience].into_iter().flatten().min(),
             input: tokens(INPUT_TOKENS)?,
             output: tokens(OUTPUT_TOKENS)?,
         })
+    }
+}
+
+/// The value of the first of the names that is there.
+fn text<'a>(headers: &'a HeaderMap, names: [&'static str; 3]) -> Result<Option<&'a str>, Refusal> {
+    let Some(name) = names.into_iter().find(|name| headers.contains_key(*name)) else { return Ok(None) };
+    let mut values = headers.get_all(name).iter();
+    match (values.next().and_then(|v| v.to_str().ok()), values.next()) {
+        (Some(value), None) => Ok(Some(value.trim())),
+        _ => Err(Refusal::BadHeader { name, expected: "visible ASCII characters" }),
+    }
+}
+
+/// A limit in ms; zero would be one that nothing can meet.
+fn limit(headers: &HeaderMap, names: [&'static str; 3]) -> Result<Option<Span>, Refusal> {
+    let Some(name) = names.into_iter().find(|name| headers.contains_key(*name)) else { return Ok(None) };
+    let expected = "a number of milliseconds above 0, up to 1e9";
+    match number(headers, name, expected)?.map(Span::from_millis_f64) {
+        Some(Span::ZERO) => Err(Refusal::BadHeader { name, expected }),
+        span => Ok(span),
     }
 }
 
@@ -139,6 +180,10 @@ pub(crate) fn is_event_stream(headers: &HeaderMap) -> bool {
 mod tests {
     use super::*;
 
+    fn read(headers: &HeaderMap) -> Result<Wishes, Refusal> {
+        Wishes::read(headers, |name| (name == "gold").then_some(TenantId(3)))
+    }
+
     fn map(pairs: &[(&str, &str)]) -> HeaderMap {
         let mut out = HeaderMap::new();
         for (name, value) in pairs {
@@ -182,17 +227,42 @@ mod tests {
     #[test]
     fn a_bad_number_in_a_header_is_refused_by_name_and_never_a_privilege() {
         for bad in ["-1", "nan", "1e309", "inf", "x", "", "99999999999"] {
-            let refusal = Wishes::read(&map(&[(QUEUE_BUDGET_MS, bad)])).unwrap_err();
+            let refusal = read(&map(&[(QUEUE_BUDGET_MS, bad)])).unwrap_err();
             assert!(matches!(refusal, Refusal::BadHeader { name: QUEUE_BUDGET_MS, .. }), "{bad}");
         }
-        assert!(Wishes::read(&map(&[(QUEUE_BUDGET_MS, "1"), (QUEUE_BUDGET_MS, "9")])).is_err());
+        assert!(read(&map(&[(QUEUE_BUDGET_MS, "1"), (QUEUE_BUDGET_MS, "9")])).is_err());
     }
 
     #[test]
     fn the_clients_patience_bounds_its_wait() {
-        let wishes = Wishes::read(&map(&[(READ_TIMEOUT, "2.5"), (QUEUE_BUDGET_MS, "4000")])).unwrap();
+        let wishes = read(&map(&[(READ_TIMEOUT, "2.5"), (QUEUE_BUDGET_MS, "4000")])).unwrap();
         assert_eq!(wishes.budget, Some(Span::from_millis(2500)));
-        let none = Wishes::read(&map(&[(QUEUE_BUDGET_MS, "0")])).unwrap();
+        let none = read(&map(&[(QUEUE_BUDGET_MS, "0")])).unwrap();
         assert_eq!(none.budget, Some(Span::ZERO));
+    }
+
+    #[test]
+    fn limits_are_read_by_any_of_their_names_and_bad_ones_refused_by_name() {
+        for name in ["x-elasticserve-slo-ttft-ms", "x-llm-d-slo-ttft-ms", "x-slo-ttft-ms"] {
+            assert_eq!(read(&map(&[(name, "600")])).unwrap().slo.ttft, Some(Span::from_millis(600)));
+            for bad in ["-1", "0", "nan", "1e309", "x", "1e-9"] {
+                let refusal = read(&map(&[(name, bad)])).unwrap_err();
+                assert!(matches!(refusal, Refusal::BadHeader { name: n, .. } if n == name), "{name}: {bad}");
+            }
+        }
+        let both = read(&map(&[("x-slo-e2e-ms", "1"), ("x-elasticserve-slo-e2e-ms", "2")])).unwrap();
+        assert_eq!(both.slo.e2e, Some(Span::from_millis(2)), "ours goes first");
+        assert_eq!(read(&map(&[("x-slo-tpot-ms", "50")])).unwrap().slo.tpot, Some(Span::from_millis(50)));
+    }
+
+    #[test]
+    fn a_tenant_is_read_by_any_of_its_names_and_an_unknown_one_is_nobody() {
+        for name in TENANT {
+            assert_eq!(read(&map(&[(name, " gold ")])).unwrap().tenant, Some(TenantId(3)));
+            assert_eq!(read(&map(&[(name, "gilt")])).unwrap().tenant, None);
+            assert!(
+                matches!(read(&map(&[(name, "gold"), (name, "gold")])), Err(Refusal::BadHeader { name: n, .. }) if n == name)
+            );
+        }
     }
 }

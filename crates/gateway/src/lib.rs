@@ -14,6 +14,8 @@
 //! | `listen`, `connection` | accept loop, connection cap, HTTP/1 limits, drain |
 //! | `route` | which paths are scheduled, pass by, or do not exist |
 //! | `proxy` | the story of one request |
+//! | `task` | whose a request is, how much work and by when: the offer |
+//! | [`decisions`] | one line about each scheduled request |
 //! | `headers`, `body` | what is read, forwarded and left out |
 //! | `admit`, `permit` | the scheduler behind one lock; the right to a seat as a value |
 //! | `upstream`, `health` | connections to the backends; whether they are up |
@@ -27,6 +29,7 @@ mod body;
 mod clock;
 pub mod config;
 mod connection;
+pub mod decisions;
 mod gateway;
 mod headers;
 mod health;
@@ -37,6 +40,7 @@ mod proxy;
 mod relay;
 mod reply;
 mod route;
+mod task;
 mod upstream;
 
 pub use gateway::{Drained, Gateway, Service, StartError};

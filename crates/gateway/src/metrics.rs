@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
+use elasticserve_core::ids::{BackendId, TenantId};
 use elasticserve_core::openai::Usage;
 use elasticserve_core::outcome::How;
 use elasticserve_core::slo::Slo;
@@ -16,6 +17,8 @@ use prometheus_client::registry::{Registry, Unit};
 
 use crate::admit::View;
 use crate::clock::Clock;
+use crate::config::Config;
+use crate::decisions::{Decided, Decision, DecisionLog, Happened};
 
 /// Buckets in seconds for waiting and for first tokens: from 1 ms to about a minute.
 const SHORT: [f64; 16] =
@@ -28,20 +31,25 @@ const PER_TOKEN: [f64; 12] = [0.001, 0.005, 0.01, 0.02, 0.03, 0.04, 0.05, 0.075,
 const OWN: [f64; 10] = [0.00005, 0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.05, 0.25];
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct TenantLabel {
+    tenant: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct OutcomeLabel {
-    tenant: &'static str,
+    tenant: String,
     outcome: &'static str,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct SloLabel {
-    tenant: &'static str,
+    tenant: String,
     result: &'static str,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct DirectionLabel {
-    tenant: &'static str,
+    tenant: String,
     direction: &'static str,
 }
 
@@ -50,8 +58,17 @@ struct BackendLabel {
     backend: String,
 }
 
-/// The tenant of every request while no tenants are configured.
-const TENANT: &str = "default";
+/// A histogram for each tenant.
+type ByTenant = Family<TenantLabel, Histogram, fn() -> Histogram>;
+
+/// What is measured of one tenant's requests without a look-up.
+struct TenantFigures {
+    name: String,
+    queue_wait: Histogram,
+    ttft: Histogram,
+    tpot: Histogram,
+    e2e: Histogram,
+}
 
 /// All figures of one gateway.
 pub(crate) struct Metrics {
@@ -59,10 +76,10 @@ pub(crate) struct Metrics {
     requests: Family<OutcomeLabel, Counter>,
     slo_results: Family<SloLabel, Counter>,
     tokens: Family<DirectionLabel, Counter>,
-    queue_wait: Histogram,
-    ttft: Histogram,
-    tpot: Histogram,
-    e2e: Histogram,
+    queue_wait: ByTenant,
+    ttft: ByTenant,
+    tpot: ByTenant,
+    e2e: ByTenant,
     own_time: Histogram,
     queue_depth: Gauge,
     queue_bytes: Gauge,
@@ -71,20 +88,24 @@ pub(crate) struct Metrics {
     backend_up: Family<BackendLabel, Gauge>,
     connections: Gauge,
     refused_connections: Counter<u64, AtomicU64>,
+    live_tpot: Gauge<f64, AtomicU64>,
+    dropped_decisions: Counter<u64, AtomicU64>,
     backends: Vec<BackendLabel>,
+    tenants: Vec<TenantFigures>,
+    default_tenant: TenantId,
 }
 
 impl Metrics {
-    pub(crate) fn new(backends: impl Iterator<Item = String>) -> Arc<Self> {
+    pub(crate) fn new(config: &Config) -> Arc<Self> {
         let mut m = Self {
             registry: Registry::with_prefix("elasticserve"),
             requests: Family::default(),
             slo_results: Family::default(),
             tokens: Family::default(),
-            queue_wait: Histogram::new(SHORT),
-            ttft: Histogram::new(SHORT),
-            tpot: Histogram::new(PER_TOKEN),
-            e2e: Histogram::new(LONG),
+            queue_wait: ByTenant::new_with_constructor(|| Histogram::new(SHORT)),
+            ttft: ByTenant::new_with_constructor(|| Histogram::new(SHORT)),
+            tpot: ByTenant::new_with_constructor(|| Histogram::new(PER_TOKEN)),
+            e2e: ByTenant::new_with_constructor(|| Histogram::new(LONG)),
             own_time: Histogram::new(OWN),
             queue_depth: Gauge::default(),
             queue_bytes: Gauge::default(),
@@ -93,10 +114,35 @@ impl Metrics {
             backend_up: Family::default(),
             connections: Gauge::default(),
             refused_connections: Counter::default(),
-            backends: backends.map(|backend| BackendLabel { backend }).collect(),
+            live_tpot: Gauge::default(),
+            dropped_decisions: Counter::default(),
+            backends: config.backends.iter().map(|b| BackendLabel { backend: b.authority.to_string() }).collect(),
+            tenants: Vec::new(),
+            default_tenant: config.default_tenant,
         };
+        m.tenants = config.tenants.iter().map(|tenant| m.figures(&tenant.name)).collect();
         m.register();
+        if config.predict.is_some() {
+            let tpot = "The time per output token that predictions go by";
+            m.registry.register_with_unit("live_tpot", tpot, Unit::Seconds, m.live_tpot.clone());
+        }
+        if config.decisions.is_some() {
+            let dropped = "Lines of the decision log that were not written";
+            m.registry.register("dropped_decisions", dropped, m.dropped_decisions.clone());
+        }
         Arc::new(m)
+    }
+
+    fn figures(&self, name: &str) -> TenantFigures {
+        let label = TenantLabel { tenant: name.to_owned() };
+        let of = |family: &ByTenant| family.get_or_create(&label).clone();
+        TenantFigures {
+            name: name.to_owned(),
+            queue_wait: of(&self.queue_wait),
+            ttft: of(&self.ttft),
+            tpot: of(&self.tpot),
+            e2e: of(&self.e2e),
+        }
     }
 
     fn register(&mut self) {
@@ -128,6 +174,9 @@ impl Metrics {
             self.permits_in_use.get_or_create(label).set(i64::from(*in_use));
             self.permits.get_or_create(label).set(i64::from(*total));
         }
+        if let Some(tpot) = view.live_tpot {
+            self.live_tpot.set(tpot.as_secs_f64());
+        }
         let mut text = String::new();
         prometheus_client::encoding::prometheus_text::encode(&mut text, &self.registry)?;
         Ok(text)
@@ -147,34 +196,61 @@ impl Metrics {
         self.refused_connections.inc();
     }
 
-    pub(crate) fn waited(&self, span: Span) {
-        self.queue_wait.observe(span.as_secs_f64());
+    pub(crate) fn waited(&self, tenant: TenantId, span: Span) {
+        if let Some(figures) = self.tenants.get(tenant.index()) {
+            figures.queue_wait.observe(span.as_secs_f64());
+        }
     }
 
     pub(crate) fn spent_itself(&self, span: Span) {
         self.own_time.observe(span.as_secs_f64());
     }
 
+    pub(crate) fn decision_dropped(&self) {
+        self.dropped_decisions.inc();
+    }
+
     /// Counts a request that ended without reaching the scheduler or a backend.
     pub(crate) fn ended(&self, outcome: &'static str) {
-        self.requests.get_or_create(&OutcomeLabel { tenant: TENANT, outcome }).inc();
+        self.ended_of(self.default_tenant, outcome);
     }
 
-    fn slo(&self, result: &'static str) {
-        self.slo_results.get_or_create(&SloLabel { tenant: TENANT, result }).inc();
+    fn ended_of(&self, tenant: TenantId, outcome: &'static str) {
+        self.requests.get_or_create(&OutcomeLabel { tenant: self.name(tenant), outcome }).inc();
     }
 
-    fn count_tokens(&self, direction: &'static str, n: u32) {
-        self.tokens.get_or_create(&DirectionLabel { tenant: TENANT, direction }).inc_by(u64::from(n));
+    fn slo(&self, tenant: TenantId, result: &'static str) {
+        self.slo_results.get_or_create(&SloLabel { tenant: self.name(tenant), result }).inc();
     }
+
+    fn count_tokens(&self, tenant: TenantId, direction: &'static str, n: u32) {
+        self.tokens.get_or_create(&DirectionLabel { tenant: self.name(tenant), direction }).inc_by(u64::from(n));
+    }
+
+    fn name(&self, tenant: TenantId) -> String {
+        self.tenants.get(tenant.index()).map(|t| t.name.clone()).unwrap_or_default()
+    }
+}
+
+/// A decision whose end is not known yet, and where it goes then.
+pub(crate) struct Draft {
+    pub(crate) decision: Decision,
+    pub(crate) log: DecisionLog,
+}
+
+/// Whose a request is, when it came, and by what it is judged.
+pub(crate) struct Account {
+    pub(crate) tenant: TenantId,
+    pub(crate) arrived: Tick,
+    pub(crate) slo: Slo,
+    pub(crate) draft: Option<Box<Draft>>,
 }
 
 /// The account of one scheduled request. Dropped without an end, it counts the client as gone.
 pub(crate) struct Meter {
     metrics: Arc<Metrics>,
     clock: Clock,
-    slo: Slo,
-    arrived: Tick,
+    account: Account,
     first_content: Option<Tick>,
     last_content: Option<Tick>,
     content_events: u32,
@@ -182,18 +258,34 @@ pub(crate) struct Meter {
     ended: bool,
 }
 
+/// What was measured of an answer.
+struct Measured {
+    ttft: Option<Span>,
+    tpot: Option<Span>,
+    e2e: Span,
+    output: Option<u32>,
+}
+
 impl Meter {
-    pub(crate) fn start(metrics: Arc<Metrics>, clock: Clock, slo: Slo, arrived: Tick) -> Self {
+    pub(crate) fn start(metrics: Arc<Metrics>, clock: Clock, account: Account) -> Self {
         Self {
             metrics,
             clock,
-            slo,
-            arrived,
+            account,
             first_content: None,
             last_content: None,
             content_events: 0,
             usage: None,
             ended: false,
+        }
+    }
+
+    /// It got a permit of that backend after so long a wait.
+    pub(crate) fn granted(&mut self, backend: BackendId, waited: Span) {
+        self.metrics.waited(self.account.tenant, waited);
+        let at_ms = self.so_far().as_millis_f64();
+        if let Some(draft) = &mut self.account.draft {
+            draft.decision.decided = Decided { granted: true, reason: None, at_ms, backend: Some(backend.0) };
         }
     }
 
@@ -215,53 +307,87 @@ impl Meter {
 
     /// The request was turned away.
     pub(crate) fn refused(mut self, code: &'static str) {
-        self.ended = true;
-        self.metrics.ended(code);
-        self.metrics.slo("rejected");
+        self.end(code, "rejected", None);
     }
 
     /// The backend gave no answer.
     pub(crate) fn failed(mut self, code: &'static str) {
-        self.ended = true;
-        self.metrics.ended(code);
-        self.metrics.slo("missed");
+        self.end(code, "missed", None);
     }
 
     /// The answer ended. `success` is false for an answer that is an error of the backend's.
     pub(crate) fn answered(mut self, how: How, success: bool) {
-        self.ended = true;
-        self.metrics.ended(if how == How::Finished && !success { "backend_error" } else { how.name() });
+        let measured = self.measured();
         if how != How::Finished || !success {
-            self.metrics.slo("missed");
+            let outcome = if how == How::Finished { "backend_error" } else { how.name() };
+            self.end(outcome, "missed", Some(measured));
             return;
         }
-        let output = self.usage.map_or(self.content_events, |u| u.completion_tokens);
-        let now = self.clock.now();
-        let ttft = self.first_content.map(|t| t.since(self.arrived));
-        let content = self.first_content.zip(self.last_content).map(|(a, b)| b.since(a));
-        let tpot = content.filter(|_| output > 1).map(|c| Span::from_nanos(c.as_nanos() / u64::from(output - 1)));
-        let e2e = now.since(self.arrived);
-        for (histogram, span) in
-            [(&self.metrics.ttft, ttft), (&self.metrics.tpot, tpot), (&self.metrics.e2e, Some(e2e))]
-        {
-            if let Some(span) = span {
-                histogram.observe(span.as_secs_f64());
+        if let Some(figures) = self.metrics.tenants.get(self.account.tenant.index()) {
+            let spans = [(&figures.ttft, measured.ttft), (&figures.tpot, measured.tpot)];
+            for (histogram, span) in spans.into_iter().chain([(&figures.e2e, Some(measured.e2e))]) {
+                if let Some(span) = span {
+                    histogram.observe(span.as_secs_f64());
+                }
             }
         }
-        let met = self.slo.is_met(ttft, tpot, Some(e2e), Some(output));
-        self.metrics.slo(if met { "met" } else { "missed" });
-        self.metrics.count_tokens("output", output);
+        let output = measured.output.unwrap_or(0);
+        self.metrics.count_tokens(self.account.tenant, "output", output);
         if let Some(usage) = self.usage {
-            self.metrics.count_tokens("input", usage.prompt_tokens);
+            self.metrics.count_tokens(self.account.tenant, "input", usage.prompt_tokens);
         }
+        let met = self.account.slo.is_met(measured.ttft, measured.tpot, Some(measured.e2e), Some(output));
+        self.end(how.name(), if met { "met" } else { "missed" }, Some(measured));
+    }
+
+    fn so_far(&self) -> Span {
+        self.clock.now().since(self.account.arrived)
+    }
+
+    fn measured(&self) -> Measured {
+        let counted = self.first_content.map(|_| self.content_events);
+        let output = self.usage.map(|u| u.completion_tokens).or(counted);
+        let content = self.first_content.zip(self.last_content).map(|(a, b)| b.since(a));
+        let gaps = output.map_or(0, |n| u64::from(n.saturating_sub(1)));
+        Measured {
+            ttft: self.first_content.map(|t| t.since(self.account.arrived)),
+            tpot: content.filter(|_| gaps > 0).map(|c| Span::from_nanos(c.as_nanos() / gaps)),
+            e2e: self.so_far(),
+            output,
+        }
+    }
+
+    /// Counts the end, once, and writes the decision down.
+    fn end(&mut self, outcome: &'static str, result: &'static str, measured: Option<Measured>) {
+        if std::mem::replace(&mut self.ended, true) {
+            return;
+        }
+        self.metrics.ended_of(self.account.tenant, outcome);
+        self.metrics.slo(self.account.tenant, result);
+        let Some(draft) = self.account.draft.take() else { return };
+        let Draft { mut decision, log } = *draft;
+        let measured = measured.unwrap_or_else(|| self.measured());
+        let ms = |span: Option<Span>| span.map(Span::as_millis_f64);
+        decision.result = result.to_owned();
+        if decision.decided.granted {
+            decision.happened = Some(Happened {
+                how: outcome.to_owned(),
+                ttft_ms: ms(measured.ttft),
+                tpot_ms: ms(measured.tpot),
+                e2e_ms: measured.e2e.as_millis_f64(),
+                output_tokens: measured.output,
+            });
+        } else {
+            decision.decided.reason = Some(outcome.to_owned());
+            decision.decided.at_ms = measured.e2e.as_millis_f64();
+        }
+        log.add(decision, &self.metrics);
     }
 }
 
 impl Drop for Meter {
     fn drop(&mut self) {
-        if !self.ended {
-            self.metrics.ended(if std::thread::panicking() { How::Abandoned.name() } else { How::ClientGone.name() });
-            self.metrics.slo("cancelled");
-        }
+        let how = if std::thread::panicking() { How::Abandoned } else { How::ClientGone };
+        self.end(how.name(), "cancelled", None);
     }
 }

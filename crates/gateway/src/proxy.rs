@@ -1,5 +1,6 @@
 //! The story of one request.
 
+use std::collections::BTreeMap;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -9,7 +10,7 @@ use bytes::Bytes;
 use elasticserve_core::ids::{BackendId, TenantId};
 use elasticserve_core::openai;
 use elasticserve_core::outcome::{How, RejectReason};
-use elasticserve_core::sched::{Offer, Rejection};
+use elasticserve_core::sched::{Prediction, Rejection};
 use elasticserve_core::time::{Span, Tick};
 use http::header::{self, HeaderMap, HeaderValue};
 use http::uri::PathAndQuery;
@@ -20,12 +21,14 @@ use hyper::body::{Body, Frame, Incoming, SizeHint};
 use crate::admit::Admission;
 use crate::clock::Clock;
 use crate::config::Config;
+use crate::decisions::{Decided, Decision, DecisionLog, Known, Predicted};
 use crate::headers::{self, BACKEND, OUTCOME, QUEUE_MS, Wishes};
 use crate::health::Health;
-use crate::metrics::{Meter, Metrics};
+use crate::metrics::{Account, Draft, Meter, Metrics};
 use crate::relay::{Relay, RelayError, Work};
 use crate::reply::Refusal;
 use crate::route::{Route, route};
+use crate::task::Task;
 use crate::upstream::{Outgoing, Upstream};
 
 /// What the parts of a gateway share.
@@ -41,6 +44,9 @@ pub(crate) struct Shared {
     pub(crate) requests: AtomicU64,
     /// Tells the ids of this process from those of another one.
     pub(crate) instance: u64,
+    pub(crate) tenants: BTreeMap<String, TenantId>,
+    /// Where each decision is written down, if it is.
+    pub(crate) decisions: Option<DecisionLog>,
 }
 
 /// The body of an answer: a backend's, or our own.
@@ -88,12 +94,12 @@ impl Shared {
             Route::Unknown => Err((Refusal::UnknownPath, None)),
         };
         result.unwrap_or_else(|(refusal, meter)| {
-            tracing::debug!(code = refusal.code(), status = refusal.status().as_u16(), "refused");
+            tracing::debug!(code = refusal.code(), "refused");
             match meter {
                 Some(meter) => meter.refused(refusal.code()),
                 None => self.metrics.ended(refusal.code()),
             }
-            refusal.response(&id).map(Answer::Own)
+            refusal.response(&id, self.config.infeasible_status).map(Answer::Own)
         })
     }
 
@@ -103,16 +109,15 @@ impl Shared {
         let (outgoing, wishes) = self.take_in(request, id).await.map_err(unmetered)?;
         let peek = peek(&outgoing).map_err(unmetered)?;
         let read = self.clock.now();
-        let meter = Meter::start(Arc::clone(&self.metrics), self.clock, self.config.slo, arrived);
-        let offer = Offer {
-            tenant: TenantId::default(),
-            bytes: outgoing.body.len() as u64,
-            cost: seat_time(&wishes, &peek),
-            budget: wishes.budget,
-            input: wishes.input.unwrap_or(peek.input.count()),
-            output: wishes.output.or(peek.max_tokens).unwrap_or(UNKNOWN_OUTPUT),
-            slo: self.config.slo,
-        };
+        let task = Task::of(&self.config, &wishes, &peek);
+        let offer = task.offer(&self.config, &wishes, outgoing.body.len() as u64);
+        let draft = self.decisions.as_ref().map(|log| {
+            let known = task.known(&wishes, &peek, &offer);
+            let decision = self.draft(id, &task, known, arrived, self.admission.predict(&offer));
+            Box::new(Draft { decision, log: log.clone() })
+        });
+        let account = Account { tenant: task.tenant, arrived, slo: task.slo, draft };
+        let mut meter = Meter::start(Arc::clone(&self.metrics), self.clock, account);
         let waiting = match self.admission.offer(offer) {
             Ok(waiting) => waiting,
             Err(rejection) => return Err((Refusal::Rejected(rejection), Some(meter))),
@@ -122,7 +127,7 @@ impl Shared {
             Err(rejection) => return Err((Refusal::Rejected(rejection), Some(meter))),
         };
         let (backend, waited) = (permit.backend(), permit.waited());
-        self.metrics.waited(waited);
+        meter.granted(backend, waited);
         self.metrics.spent_itself(self.clock.now().since(read).saturating_sub(waited));
         match self.upstream.send(&self.config.backends[backend.index()], &outgoing).await {
             Ok(response) => {
@@ -135,7 +140,7 @@ impl Shared {
                 permit.release(How::BackendFailed);
                 let refusal = Refusal::Upstream(error);
                 meter.failed(refusal.code());
-                let mut response = refusal.response(id).map(Answer::Own);
+                let mut response = refusal.response(id, self.config.infeasible_status).map(Answer::Own);
                 response.headers_mut().insert(BACKEND, HeaderValue::from(backend.0));
                 Ok(response)
             }
@@ -157,6 +162,33 @@ impl Shared {
         }
     }
 
+    /// A decision whose end is not known yet.
+    fn draft(
+        &self,
+        id: &HeaderValue,
+        task: &Task,
+        known: Known,
+        arrived: Tick,
+        predicted: Option<Prediction>,
+    ) -> Decision {
+        let ms = |at: Tick| at.since(arrived).as_millis_f64();
+        Decision {
+            id: id.to_str().unwrap_or_default().to_owned(),
+            tenant: self.config.tenants[task.tenant.index()].name.clone(),
+            tenant_from: if task.named { "header" } else { "default" }.to_owned(),
+            arrived_ms: arrived.since(Tick::ZERO).as_millis_f64(),
+            known,
+            predicted: predicted.map(|p| Predicted {
+                tpot_ms: p.tpot.as_millis_f64(),
+                latest_start_ms: p.latest_start.filter(|at| *at < Tick::MAX).map(ms),
+                start_ms: ms(p.start),
+            }),
+            decided: Decided::default(),
+            happened: None,
+            result: String::new(),
+        }
+    }
+
     fn nowhere_to_go(&self) -> Rejection {
         let draining = self.draining.load(Ordering::Relaxed);
         let reason = if draining { RejectReason::Draining } else { RejectReason::NoBackend };
@@ -172,7 +204,7 @@ impl Shared {
         if let Some(encoding) = compressed(&parts.headers) {
             return Err(Refusal::Encoded(encoding));
         }
-        let wishes = Wishes::read(&parts.headers)?;
+        let wishes = Wishes::read(&parts.headers, |name| self.tenants.get(name).copied())?;
         let body = crate::body::read(body, self.config.max_body_bytes, self.config.timeouts.body).await?;
         let path = parts.uri.path_and_query().cloned().unwrap_or(PathAndQuery::from_static("/"));
         let headers = headers::to_backend(&parts.headers, id);
@@ -226,13 +258,3 @@ fn compressed(headers: &HeaderMap) -> Option<String> {
 
 /// Paths whose requests are not JSON.
 const AUDIO: &str = "/v1/audio/";
-/// Seat time of a request whose output length is not known.
-const UNKNOWN_OUTPUT: u32 = 256;
-
-/// The time that a request is expected to hold a seat, in the units that only comparisons use: a
-/// millisecond for each output token and for each hundred input tokens.
-fn seat_time(wishes: &Wishes, peek: &openai::Peek) -> Span {
-    let output = wishes.output.or(peek.max_tokens).unwrap_or(UNKNOWN_OUTPUT);
-    let input = wishes.input.unwrap_or(peek.input.count());
-    Span::from_millis(u64::from(output)) + Span::from_nanos(10_000) * u64::from(input)
-}

@@ -76,7 +76,8 @@ impl Refusal {
         }
     }
 
-    pub(crate) fn status(&self) -> StatusCode {
+    /// The status; `infeasible` is that of limits that cannot be met.
+    pub(crate) fn status(&self, infeasible: StatusCode) -> StatusCode {
         match self {
             Self::UnknownPath => StatusCode::NOT_FOUND,
             Self::WrongMethod { .. } => StatusCode::METHOD_NOT_ALLOWED,
@@ -85,7 +86,7 @@ impl Refusal {
             Self::BodyTooSlow { .. } => StatusCode::REQUEST_TIMEOUT,
             Self::Host | Self::BadHeader { .. } | Self::BodyBroken | Self::BadBody(_) => StatusCode::BAD_REQUEST,
             Self::Rejected(rejection) => match rejection.reason {
-                RejectReason::SloInfeasible => StatusCode::UNPROCESSABLE_ENTITY,
+                RejectReason::SloInfeasible => infeasible,
                 RejectReason::PredictedLate | RejectReason::QueueFull | RejectReason::QueueExpired => {
                     StatusCode::TOO_MANY_REQUESTS
                 }
@@ -99,8 +100,8 @@ impl Refusal {
     }
 
     /// The type in the body, in OpenAI's words.
-    fn kind(&self) -> &'static str {
-        match self.status() {
+    fn kind(status: StatusCode) -> &'static str {
+        match status {
             StatusCode::TOO_MANY_REQUESTS => "rate_limit_error",
             status if status.is_server_error() => "server_error",
             _ => "invalid_request_error",
@@ -146,15 +147,16 @@ impl Refusal {
     }
 
     /// The answer.
-    pub(crate) fn response(&self, request_id: &HeaderValue) -> Response<Full<Bytes>> {
+    pub(crate) fn response(&self, request_id: &HeaderValue, infeasible: StatusCode) -> Response<Full<Bytes>> {
+        let status = self.status(infeasible);
         let body = serde_json::json!({ "error": {
             "message": self.to_string(),
-            "type": self.kind(),
+            "type": Self::kind(status),
             "param": null,
             "code": self.code(),
         }});
         let mut response = Response::new(Full::from(body.to_string()));
-        *response.status_mut() = self.status();
+        *response.status_mut() = status;
         let headers = response.headers_mut();
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
         headers.insert(REQUEST_ID, request_id.clone());
@@ -200,6 +202,8 @@ mod tests {
 
     use super::*;
 
+    const INFEASIBLE: StatusCode = StatusCode::UNPROCESSABLE_ENTITY;
+
     fn refusal(reason: RejectReason, retry_after: Option<Span>) -> Refusal {
         Refusal::Rejected(Rejection { id: RequestId(3), reason, retry_after })
     }
@@ -213,7 +217,7 @@ mod tests {
             (RejectReason::NoBackend, 503),
             (RejectReason::Draining, 503),
         ] {
-            let response = refusal(reason, None).response(&HeaderValue::from_static("id"));
+            let response = refusal(reason, None).response(&HeaderValue::from_static("id"), INFEASIBLE);
             assert_eq!(response.status(), status);
             assert_eq!(response.headers()[REASON], reason.name());
             assert!(response.headers().contains_key(header::RETRY_AFTER));
@@ -222,11 +226,15 @@ mod tests {
 
     #[test]
     fn what_can_never_be_met_is_not_to_be_tried_again() {
-        let response =
-            refusal(RejectReason::SloInfeasible, Some(Span::from_secs(9))).response(&HeaderValue::from_static("id"));
+        let response = refusal(RejectReason::SloInfeasible, Some(Span::from_secs(9)))
+            .response(&HeaderValue::from_static("id"), INFEASIBLE);
         assert_eq!(response.status(), 422);
         assert_eq!(response.headers()[SHOULD_RETRY], "false");
         assert!(!response.headers().contains_key(header::RETRY_AFTER));
+        let too_many = refusal(RejectReason::SloInfeasible, Some(Span::from_secs(9)))
+            .response(&HeaderValue::from_static("id"), StatusCode::TOO_MANY_REQUESTS);
+        assert_eq!((too_many.status().as_u16(), &too_many.headers()[SHOULD_RETRY] == "false"), (429, true));
+        assert!(!too_many.headers().contains_key(header::RETRY_AFTER));
     }
 
     #[test]

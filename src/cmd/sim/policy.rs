@@ -77,8 +77,7 @@ impl GatewayArgs {
     fn config(&self) -> Result<Option<Config>, BadConfig> {
         let Some(path) = &self.gateway else { return Ok(None) };
         let bad = |problem: &dyn std::fmt::Display| BadConfig(format!("--gateway {}: {problem}", path.display()));
-        let text = std::fs::read_to_string(path).map_err(|e| bad(&e))?;
-        RawConfig::from_toml(&text).and_then(RawConfig::check).map(Some).map_err(|e| bad(&e))
+        RawConfig::from_file(path).and_then(RawConfig::check).map(Some).map_err(|e| bad(&e))
     }
 
     /// One profile for each backend: those given, or the only one for all.

@@ -8,4 +8,5 @@ mod leaving;
 mod lifecycle;
 mod permits;
 mod streaming;
+mod tenants;
 mod wire;

@@ -143,8 +143,8 @@ async fn the_admin_listener_has_probes_and_metrics_and_the_data_port_has_neither
         r#"elasticserve_slo_results_total{tenant="default",result="met"} 1"#,
         r#"elasticserve_tokens_total{tenant="default",direction="output"} 2"#,
         r#"elasticserve_tokens_total{tenant="default",direction="input"} 3"#,
-        "elasticserve_ttft_seconds_count 1",
-        "elasticserve_tpot_seconds_count 1",
+        r#"elasticserve_ttft_seconds_count{tenant="default"} 1"#,
+        r#"elasticserve_tpot_seconds_count{tenant="default"} 1"#,
         "elasticserve_queue_depth 0",
     ] {
         assert!(text.contains(line), "{line}\nin\n{text}");

@@ -1,0 +1,132 @@
+//! From what is written to what has been checked.
+
+use std::net::SocketAddr;
+
+use elasticserve_core::slo::Slo;
+use elasticserve_core::time::Span;
+use http::{StatusCode, Uri};
+
+use super::policy::{self, Policy};
+use super::raw::{RawBackend, RawConfig, RawSlo, RawTimeouts};
+use super::{Backend, Config, ConfigError, Timeouts, tenants, value};
+
+impl RawConfig {
+    /// Checks everything, fills in the defaults, and reads the engine profile if a file is named.
+    ///
+    /// # Errors
+    /// The first [`ConfigError`]: a value that is out of range, or does not go with another.
+    pub fn check(self) -> Result<Config, ConfigError> {
+        let Self { listen, admin, tenants_file, default_tenant, backends, tenants, queue, .. } = self;
+        let Self { predict, limits, timeouts, slo, log, .. } = self;
+        if tenants_file.is_some() {
+            return Err(value("tenants_file", "has not been read; it needs a configuration file beside it"));
+        }
+        let backends = backends.unwrap_or_default();
+        if backends.is_empty() {
+            return Err(value("backends", "at least one is needed, such as --backend http://127.0.0.1:8000"));
+        }
+        if backends.len() > usize::from(u16::MAX) {
+            return Err(value("backends", "at most 65,535"));
+        }
+        let checked: Result<Vec<Backend>, ConfigError> =
+            backends.into_iter().enumerate().map(|(i, b)| b.check(&format!("backends[{i}]"))).collect();
+        let slo = slo.check("slo")?;
+        let (tenants, default_tenant) = tenants::check(tenants, default_tenant, slo)?;
+        let infeasible_status = match queue.infeasible_status {
+            None | Some(422) => StatusCode::UNPROCESSABLE_ENTITY,
+            Some(429) => StatusCode::TOO_MANY_REQUESTS,
+            Some(other) => return Err(value("queue.infeasible_status", &format!("must be 422 or 429, not {other}"))),
+        };
+        let Policy { order, guard, budget, predict, cost } = policy::check(&queue, &predict)?;
+        Ok(Config {
+            listen: address("listen", listen.as_deref().unwrap_or("127.0.0.1:8080"))?,
+            admin: address("admin", admin.as_deref().unwrap_or("127.0.0.1:9090"))?,
+            backends: checked?,
+            tenants,
+            default_tenant,
+            order,
+            guard,
+            predict,
+            cost,
+            queue_depth: queue.depth.unwrap_or(256),
+            queue_bytes: queue.bytes.unwrap_or(256 << 20),
+            queue_budget: budget,
+            infeasible_status,
+            max_connections: positive("limits.connections", limits.connections.unwrap_or(16_384))?,
+            max_body_bytes: limits.body_bytes.unwrap_or(32 << 20),
+            timeouts: timeouts.check()?,
+            slo,
+            decisions: log.decisions,
+        })
+    }
+}
+
+impl RawBackend {
+    fn check(self, key: &str) -> Result<Backend, ConfigError> {
+        let url_key = format!("{key}.url");
+        let example = "write a base URL such as http://127.0.0.1:8000";
+        let uri: Uri = self.url.parse().map_err(|e| value(&url_key, &format!("'{}': {e}; {example}", self.url)))?;
+        match uri.scheme_str() {
+            Some("http") => {}
+            Some("https") => return Err(value(&url_key, "https:// backends are not supported yet; use http://")),
+            _ => return Err(value(&url_key, &format!("'{}' has no http:// in front; {example}", self.url))),
+        }
+        let Some(authority) = uri.authority().filter(|a| !a.host().is_empty() && !a.as_str().contains('@')) else {
+            return Err(value(&url_key, &format!("'{}' needs a host and no user name; {example}", self.url)));
+        };
+        if uri.query().is_some() {
+            return Err(value(&url_key, &format!("'{}' must not have a query; {example}", self.url)));
+        }
+        // Requests carry the /v1 themselves, so a base that ends in it is taken as meant without.
+        let path = uri.path().trim_end_matches('/');
+        let base_path = path.strip_suffix("/v1").unwrap_or(path).to_owned();
+        let permits = positive(&format!("{key}.permits"), self.permits.unwrap_or(Config::DEFAULT_PERMITS))?;
+        Ok(Backend { authority: authority.clone(), base_path, permits })
+    }
+}
+
+impl RawTimeouts {
+    fn check(&self) -> Result<Timeouts, ConfigError> {
+        let read = |key, text: &Option<String>, default| Ok(limit(key, text.as_deref())?.unwrap_or(default));
+        Ok(Timeouts {
+            header: read("timeouts.header", &self.header, Span::from_secs(60))?,
+            body: read("timeouts.body", &self.body, Span::from_secs(30))?,
+            connect: read("timeouts.connect", &self.connect, Span::from_secs(3))?,
+            head: read("timeouts.head", &self.head, Span::from_secs(600))?,
+            idle: read("timeouts.idle", &self.idle, Span::from_secs(300))?,
+            drain: read("timeouts.drain", &self.drain, Span::from_secs(30))?,
+        })
+    }
+}
+
+impl RawSlo {
+    pub(super) fn check(&self, key: &str) -> Result<Slo, ConfigError> {
+        Ok(Slo {
+            ttft: limit(&format!("{key}.ttft"), self.ttft.as_deref())?,
+            tpot: limit(&format!("{key}.tpot"), self.tpot.as_deref())?,
+            e2e: limit(&format!("{key}.e2e"), self.e2e.as_deref())?,
+        })
+    }
+}
+
+fn address(key: &str, text: &str) -> Result<SocketAddr, ConfigError> {
+    text.parse()
+        .map_err(|_| value(key, &format!("'{text}' is not an address and port; write one such as 127.0.0.1:8080")))
+}
+
+/// A length of time that may be nothing.
+pub(super) fn optional_span(key: &str, text: Option<&str>) -> Result<Option<Span>, ConfigError> {
+    text.map(|t| t.parse().map_err(|e| value(key, &format!("{e}")))).transpose()
+}
+
+/// A length of time that may not.
+pub(super) fn limit(key: &str, text: Option<&str>) -> Result<Option<Span>, ConfigError> {
+    match optional_span(key, text)? {
+        Some(Span::ZERO) => Err(value(key, "must be more than 0")),
+        span => Ok(span),
+    }
+}
+
+pub(super) fn positive(key: &str, n: u32) -> Result<u32, ConfigError> {
+    if n == 0 { Err(value(key, "must be 1 or more")) } else { Ok(n) }
+}

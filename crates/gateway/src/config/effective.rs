@@ -1,0 +1,103 @@
+//! The effective configuration, as a file that gives it again.
+
+use elasticserve_core::sched::Order;
+use elasticserve_core::slo::Slo;
+use elasticserve_core::time::Span;
+
+use super::policy::compares_costs;
+use super::raw::{
+    RawAdmission, RawBackend, RawConfig, RawLimits, RawLog, RawPredict, RawQueue, RawSlo, RawTenant, RawTimeouts,
+};
+use super::{Config, ConfigError};
+
+impl Config {
+    /// All values in effect as TOML. Reading it gives the same configuration, without any other file.
+    ///
+    /// # Errors
+    /// [`ConfigError::Parse`] for what TOML cannot hold: a number above 2⁶³.
+    pub fn to_toml(&self) -> Result<String, ConfigError> {
+        toml::to_string(&self.effective()).map_err(|e| ConfigError::Parse(e.to_string()))
+    }
+
+    fn effective(&self) -> RawConfig {
+        let backend = |b: &super::Backend| RawBackend {
+            url: format!("http://{}{}", b.authority, b.base_path),
+            permits: Some(b.permits),
+        };
+        let tenant = |t: &super::Tenant| RawTenant {
+            name: t.name.clone(),
+            weight: Some(t.weight.get()),
+            max_permits: t.max_permits,
+            class: Some(t.class),
+            slo: Some(slo(&t.slo)),
+        };
+        let t = &self.timeouts;
+        RawConfig {
+            listen: Some(self.listen.to_string()),
+            admin: Some(self.admin.to_string()),
+            tenants_file: None,
+            default_tenant: self.tenants.get(self.default_tenant.index()).map(|t| t.name.clone()),
+            backends: Some(self.backends.iter().map(backend).collect()),
+            tenants: Some(self.tenants.iter().map(tenant).collect()),
+            queue: self.queue(),
+            predict: self.cost_model(),
+            limits: RawLimits { connections: Some(self.max_connections), body_bytes: Some(self.max_body_bytes) },
+            timeouts: RawTimeouts {
+                header: exact(t.header),
+                body: exact(t.body),
+                connect: exact(t.connect),
+                head: exact(t.head),
+                idle: exact(t.idle),
+                drain: exact(t.drain),
+            },
+            slo: slo(&self.slo),
+            log: RawLog { decisions: self.decisions.clone() },
+        }
+    }
+
+    fn queue(&self) -> RawQueue {
+        let admission = match (self.predict, self.queue_budget) {
+            (Some(_), _) => RawAdmission::Predict,
+            (None, Some(_)) => RawAdmission::Budget,
+            (None, None) => RawAdmission::None,
+        };
+        RawQueue {
+            order: Some(self.order),
+            admission: Some(admission),
+            depth: Some(self.queue_depth),
+            bytes: Some(self.queue_bytes),
+            budget: self.queue_budget.and_then(exact),
+            guard: if self.order == Order::Priority { exact(self.guard) } else { None },
+            infeasible_status: Some(self.infeasible_status.as_u16()),
+        }
+    }
+
+    fn cost_model(&self) -> RawPredict {
+        if self.predict.is_none() && !compares_costs(self.order) {
+            return RawPredict::default();
+        }
+        RawPredict {
+            profile: None,
+            overhead: exact(self.cost.overhead),
+            prefill_per_token: exact(self.cost.prefill_per_token),
+            first_token_steps: Some(self.cost.first_token_steps),
+            idle_tpot: exact(self.cost.idle_tpot),
+            pad: self.predict.and_then(|p| exact(p.caution.pad)),
+            margin: self.predict.map(|p| p.caution.margin_permille as f64 / 1000.0),
+        }
+    }
+}
+
+fn slo(slo: &Slo) -> RawSlo {
+    RawSlo { ttft: slo.ttft.and_then(exact), tpot: slo.tpot.and_then(exact), e2e: slo.e2e.and_then(exact) }
+}
+
+/// A length of time in the greatest unit that holds it whole.
+fn exact(span: Span) -> Option<String> {
+    let ns = span.as_nanos();
+    let (scale, unit) = [(1_000_000_000, "s"), (1_000_000, "ms"), (1_000, "us")]
+        .into_iter()
+        .find(|(scale, _)| ns.is_multiple_of(*scale))
+        .unwrap_or((1, "ns"));
+    Some(format!("{}{unit}", ns / scale))
+}

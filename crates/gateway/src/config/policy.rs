@@ -1,0 +1,133 @@
+//! Order, admission and cost model, and what of them goes together.
+
+use elasticserve_core::engine::Profile;
+use elasticserve_core::sched::{Caution, CostModel, Order, Predict};
+use elasticserve_core::time::Span;
+
+use super::check::{limit, optional_span};
+use super::raw::{RawAdmission, RawPredict, RawQueue, is_file};
+use super::{ConfigError, value};
+
+/// The engine that costs are compared by where none is named: `wfq` and `shortest-first` look at the
+/// proportions between requests only.
+const COMPARED_BY: &str = "gb10-qwen3-8b-fp8";
+/// How long a class may hold back what came before it, unless set.
+const GUARD: Span = Span::from_secs(10);
+
+/// The scheduler's rules, checked.
+pub(super) struct Policy {
+    pub(super) order: Order,
+    pub(super) guard: Span,
+    pub(super) budget: Option<Span>,
+    pub(super) predict: Option<Predict>,
+    pub(super) cost: CostModel,
+}
+
+pub(super) fn check(queue: &RawQueue, raw: &RawPredict) -> Result<Policy, ConfigError> {
+    let order = queue.order.unwrap_or_default();
+    let budget = optional_span("queue.budget", queue.budget.as_deref())?;
+    let by_default = if budget.is_some() { RawAdmission::Budget } else { RawAdmission::None };
+    let admission = queue.admission.unwrap_or(by_default);
+    match (admission, budget) {
+        (RawAdmission::Budget, None) => {
+            return Err(value("queue.budget", "is needed with admission = \"budget\", such as \"750ms\""));
+        }
+        (RawAdmission::None | RawAdmission::Predict, Some(_)) => {
+            return Err(value("queue.budget", "goes with admission = \"budget\" only; set that, or leave it out"));
+        }
+        _ => {}
+    }
+    if order == Order::LeastSlack && admission != RawAdmission::Predict {
+        return Err(value(
+            "queue.order",
+            "\"least-slack\" goes by predictions; set admission = \"predict\", or another order",
+        ));
+    }
+    if queue.guard.is_some() && order != Order::Priority {
+        return Err(value("queue.guard", "goes with order = \"priority\" only; set that, or leave it out"));
+    }
+    let guard = optional_span("queue.guard", queue.guard.as_deref())?.unwrap_or(GUARD);
+    let cost = cost(raw)?;
+    let predict = match (admission, cost) {
+        (RawAdmission::Predict, Some(cost)) => Some(Predict { cost, caution: caution(raw)? }),
+        (RawAdmission::Predict, None) => {
+            return Err(value(
+                "predict.profile",
+                &format!(
+                    "is needed with admission = \"predict\": one of {}, or a .toml file; or set predict.overhead, \
+                     prefill_per_token, first_token_steps and idle_tpot",
+                    Profile::built_in_names().collect::<Vec<_>>().join(", ")
+                ),
+            ));
+        }
+        (_, Some(_)) if !compares_costs(order) => {
+            return Err(value("predict", "nothing goes by it; set queue.admission = \"predict\", or leave it out"));
+        }
+        _ if raw.pad.is_some() || raw.margin.is_some() => {
+            let key = if raw.pad.is_some() { "predict.pad" } else { "predict.margin" };
+            return Err(value(key, "goes with queue.admission = \"predict\" only; set that, or leave it out"));
+        }
+        _ => None,
+    };
+    let cost = match cost {
+        Some(cost) => cost,
+        None => profile(COMPARED_BY)?,
+    };
+    Ok(Policy { order, guard, budget, predict, cost })
+}
+
+/// Whether the order looks at what requests cost.
+pub(super) const fn compares_costs(order: Order) -> bool {
+    matches!(order, Order::Wfq | Order::ShortestFirst)
+}
+
+/// The cost model, if any of it is given.
+fn cost(raw: &RawPredict) -> Result<Option<CostModel>, ConfigError> {
+    let overhead = optional_span("predict.overhead", raw.overhead.as_deref())?;
+    let prefill = optional_span("predict.prefill_per_token", raw.prefill_per_token.as_deref())?;
+    let tpot = limit("predict.idle_tpot", raw.idle_tpot.as_deref())?;
+    let steps = raw.first_token_steps;
+    if steps.is_some_and(|n| n > 1000) {
+        return Err(value("predict.first_token_steps", "must be 0 to 1000"));
+    }
+    let base = raw.profile.as_deref().map(profile).transpose()?;
+    if base.is_none() && overhead.is_none() && prefill.is_none() && tpot.is_none() && steps.is_none() {
+        return Ok(None);
+    }
+    fn needed<T>(key: &str, own: Option<T>, of_profile: Option<T>) -> Result<T, ConfigError> {
+        own.or(of_profile)
+            .ok_or_else(|| value(&format!("predict.{key}"), "is needed where there is no predict.profile"))
+    }
+    Ok(Some(CostModel {
+        overhead: needed("overhead", overhead, base.map(|b| b.overhead))?,
+        prefill_per_token: needed("prefill_per_token", prefill, base.map(|b| b.prefill_per_token))?,
+        first_token_steps: needed("first_token_steps", steps, base.map(|b| b.first_token_steps))?,
+        idle_tpot: needed("idle_tpot", tpot, base.map(|b| b.idle_tpot))?,
+    }))
+}
+
+fn profile(name: &str) -> Result<CostModel, ConfigError> {
+    let key = "predict.profile";
+    let profile = if is_file(name) {
+        let text = std::fs::read_to_string(name).map_err(|e| value(key, &format!("{name}: {e}")))?;
+        Profile::from_toml(&text).map_err(|e| value(key, &format!("{name}: {e}")))?
+    } else {
+        Profile::built_in(name).map_err(|e| value(key, &format!("{e}; or name a .toml file")))?
+    };
+    Ok(CostModel::from_profile(&profile))
+}
+
+fn caution(raw: &RawPredict) -> Result<Caution, ConfigError> {
+    let usual = Caution::default();
+    let margin_permille = match raw.margin {
+        None => usual.margin_permille,
+        Some(margin) if (0.0..=1.0).contains(&margin) => (margin * 1000.0).round() as u64,
+        Some(margin) => {
+            return Err(value(
+                "predict.margin",
+                &format!("must be a fraction from 0 to 1, such as 0.05, not {margin}"),
+            ));
+        }
+    };
+    Ok(Caution { pad: optional_span("predict.pad", raw.pad.as_deref())?.unwrap_or(usual.pad), margin_permille })
+}

@@ -1,0 +1,94 @@
+//! The tenants: names, shares and limits.
+
+use std::collections::BTreeMap;
+use std::num::NonZeroU32;
+
+use elasticserve_core::ids::TenantId;
+use elasticserve_core::sched::TenantPolicy;
+use elasticserve_core::slo::Slo;
+
+use super::raw::RawTenant;
+use super::{ConfigError, value};
+
+/// The most tenants: each has metrics of its own.
+pub const MAX_TENANTS: usize = 4096;
+/// The longest name of a tenant, in bytes.
+pub const MAX_NAME: usize = 64;
+/// The tenant of what is unknown, unless another one is named.
+const DEFAULT: &str = "default";
+
+/// A checked tenant.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Tenant {
+    /// Its name: letters, digits, `.`, `_` and `-`.
+    pub name: String,
+    /// Its share of the seats relative to the others.
+    pub weight: NonZeroU32,
+    /// The most permits that it may hold at once.
+    pub max_permits: Option<u32>,
+    /// Its class, 0 the first.
+    pub class: u32,
+    /// Its limits.
+    pub slo: Slo,
+}
+
+impl Tenant {
+    /// What the scheduler knows of it.
+    #[must_use]
+    pub const fn policy(&self) -> TenantPolicy {
+        TenantPolicy { weight: self.weight, max_permits: self.max_permits, class: self.class, slo: Some(self.slo) }
+    }
+}
+
+/// The tenants, and the place of the one for what is unknown. One called `default`, of weight 1 and the
+/// last class, is added if none is named for that.
+pub(super) fn check(
+    raw: Option<Vec<RawTenant>>,
+    default: Option<String>,
+    slo: Slo,
+) -> Result<(Vec<Tenant>, TenantId), ConfigError> {
+    let raw = raw.unwrap_or_default();
+    if raw.len() >= MAX_TENANTS {
+        return Err(value("tenants", &format!("{} are given; at most {} can be", raw.len(), MAX_TENANTS - 1)));
+    }
+    let mut places: BTreeMap<String, usize> = BTreeMap::new();
+    let mut tenants = Vec::with_capacity(raw.len() + 1);
+    for (i, tenant) in raw.into_iter().enumerate() {
+        let tenant = one(tenant, &format!("tenants[{i}]"), slo)?;
+        if let Some(first) = places.insert(tenant.name.clone(), i) {
+            let problem = format!("'{}' is the name of tenants[{first}] too; names must differ", tenant.name);
+            return Err(value(&format!("tenants[{i}].name"), &problem));
+        }
+        tenants.push(tenant);
+    }
+    let place = match &default {
+        Some(name) => places.get(name).copied().ok_or_else(|| {
+            let known: Vec<&str> = places.keys().map(String::as_str).collect();
+            value("default_tenant", &format!("there is no tenant '{name}'; there are: {}", known.join(", ")))
+        })?,
+        None => places.get(DEFAULT).copied().unwrap_or_else(|| {
+            let class = tenants.iter().map(|t| t.class).max().unwrap_or(0);
+            let name = DEFAULT.to_owned();
+            tenants.push(Tenant { name, weight: NonZeroU32::MIN, max_permits: None, class, slo });
+            tenants.len() - 1
+        }),
+    };
+    Ok((tenants, TenantId(place as u16)))
+}
+
+fn one(raw: RawTenant, key: &str, slo: Slo) -> Result<Tenant, ConfigError> {
+    let RawTenant { name, weight, max_permits, class, slo: own } = raw;
+    let allowed = |b: u8| b.is_ascii_alphanumeric() || b"._-".contains(&b);
+    if !(1..=MAX_NAME).contains(&name.len()) || !name.bytes().all(allowed) {
+        let problem = format!("must be 1 to {MAX_NAME} letters, digits, '.', '_' or '-'");
+        return Err(value(&format!("{key}.name"), &problem));
+    }
+    let weight = NonZeroU32::new(weight.unwrap_or(1)).ok_or_else(|| {
+        value(&format!("{key}.weight"), "must be 1 or more; max_permits bounds what a tenant may take")
+    })?;
+    if max_permits == Some(0) {
+        return Err(value(&format!("{key}.max_permits"), "must be 1 or more; leave it out for no bound"));
+    }
+    let slo = own.map(|own| own.check(&format!("{key}.slo"))).transpose()?.unwrap_or(slo);
+    Ok(Tenant { name, weight, max_permits, class: class.unwrap_or(0), slo })
+}

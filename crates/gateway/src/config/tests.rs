@@ -1,0 +1,214 @@
+use super::*;
+
+fn check(text: &str) -> Result<Config, ConfigError> {
+    RawConfig::from_toml(text)?.check()
+}
+
+const BACKEND: &str = "[[backends]]\nurl = 'http://h:1'\n";
+
+#[test]
+fn a_backend_is_all_that_is_needed() {
+    let config = check(BACKEND).unwrap();
+    assert_eq!(config.listen.to_string(), "127.0.0.1:8080");
+    assert_eq!(config.backends[0].permits, 32);
+    assert_eq!(config.queue_budget, None);
+}
+
+#[test]
+fn a_base_url_may_end_in_the_version_that_clients_use() {
+    for (url, base) in [("http://h:1/", ""), ("http://h:1/v1", ""), ("http://h:1/v1/", ""), ("http://h:1/x/v1", "/x")] {
+        let config = check(&format!("[[backends]]\nurl = '{url}'")).unwrap();
+        assert_eq!(config.backends[0].base_path, base, "{url}");
+    }
+}
+
+#[test]
+fn bad_values_are_refused_by_key_with_what_would_be_right() {
+    for (text, key, hint) in [
+        ("", "backends", "--backend"),
+        ("[[backends]]\nurl = 'h:1'", "backends[0].url", "http://"),
+        ("[[backends]]\nurl = 'https://h'", "backends[0].url", "not supported"),
+        ("[[backends]]\nurl = 'http://u:p@h'", "backends[0].url", "user name"),
+        ("[[backends]]\nurl = 'http://h'\npermits = 0", "backends[0].permits", "1 or more"),
+        ("[[backends]]\nurl = 'http://h'\n[queue]\nbudget = '750'", "queue.budget", "750ms"),
+        ("listen = 'localhost'\n[[backends]]\nurl = 'http://h'", "listen", "127.0.0.1:8080"),
+        ("[[backends]]\nurl = 'http://h'\n[timeouts]\nidle = '0s'", "timeouts.idle", "more than 0"),
+    ] {
+        let message = check(text).unwrap_err().to_string();
+        assert!(message.starts_with(key) && message.contains(hint), "{text}: {message}");
+    }
+}
+
+#[test]
+fn an_unknown_key_is_refused_with_the_nearest_known_one() {
+    let message = check("[queue]\nbudgett = '1s'").unwrap_err().to_string();
+    assert!(message.contains("budgett") && message.contains("did you mean `budget`"), "{message}");
+    let message = check("[queue]\nxyz = 1").unwrap_err().to_string();
+    assert!(message.contains("xyz") && !message.contains("did you mean"), "{message}");
+}
+
+#[test]
+fn a_wrong_type_is_refused_with_its_place() {
+    let message = check("[[backends]]\nurl = 'http://h'\npermits = 'many'").unwrap_err().to_string();
+    assert!(message.contains("backends[0].permits"), "{message}");
+}
+
+const TENANTS: &str = "[[tenants]]\nname = 'gold'\nweight = 4\nslo = { ttft = '600ms' }\n[[tenants]]\nname = 'batch'\n";
+
+fn with(more: &str) -> Result<Config, ConfigError> {
+    check(&format!("{BACKEND}{more}"))
+}
+
+#[test]
+fn policies_that_do_not_go_together_are_refused_by_key_with_what_would_be_right() {
+    for (text, key, hint) in [
+        ("[queue]\nadmission = 'budget'", "queue.budget", "750ms"),
+        ("[queue]\nadmission = 'none'\nbudget = '1s'", "queue.budget", "admission = \"budget\""),
+        (
+            "[queue]\nadmission = 'predict'\nbudget = '1s'\n[predict]\nprofile = 'gb10-qwen3-8b-fp8'",
+            "queue.budget",
+            "leave it out",
+        ),
+        ("[queue]\nadmission = 'predict'", "predict.profile", "gb10-qwen3-8b-fp8"),
+        ("[queue]\nadmission = 'predict'\n[predict]\nprofile = 'h100'", "predict.profile", "gb10-qwen3-8b-fp8"),
+        ("[queue]\nadmission = 'predict'\n[predict]\nprofile = 'no.toml'", "predict.profile", "no.toml"),
+        (
+            "[queue]\nadmission = 'predict'\n[predict]\noverhead = '13ms'",
+            "predict.prefill_per_token",
+            "predict.profile",
+        ),
+        (
+            "[queue]\nadmission = 'predict'\n[predict]\nprofile = 'gb10-qwen3-8b-fp8'\nmargin = 5.0",
+            "predict.margin",
+            "0.05",
+        ),
+        (
+            "[queue]\nadmission = 'predict'\n[predict]\nprofile = 'gb10-qwen3-8b-fp8'\nidle_tpot = '0'",
+            "predict.idle_tpot",
+            "more than 0",
+        ),
+        ("[queue]\norder = 'least-slack'", "queue.order", "admission = \"predict\""),
+        ("[queue]\norder = 'wfq'\nguard = '1s'", "queue.guard", "priority"),
+        ("[predict]\nprofile = 'gb10-qwen3-8b-fp8'", "predict", "admission = \"predict\""),
+        ("[queue]\norder = 'wfq'\n[predict]\npad = '1ms'", "predict.pad", "admission = \"predict\""),
+        ("[queue]\ninfeasible_status = 400", "queue.infeasible_status", "422 or 429"),
+        ("[slo]\nttft = '0'", "slo.ttft", "more than 0"),
+        ("[[tenants]]\nname = 'a'\n[[tenants]]\nname = 'a'", "tenants[1].name", "tenants[0]"),
+        ("[[tenants]]\nname = 'a b'", "tenants[0].name", "letters"),
+        ("[[tenants]]\nname = ''", "tenants[0].name", "letters"),
+        ("[[tenants]]\nname = 'a'\nweight = 0", "tenants[0].weight", "max_permits"),
+        ("[[tenants]]\nname = 'a'\nmax_permits = 0", "tenants[0].max_permits", "leave it out"),
+        ("[[tenants]]\nname = 'a'\nslo = { e2e = '9' }", "tenants[0].slo.e2e", "unit"),
+    ] {
+        let message = with(text).unwrap_err().to_string();
+        assert!(message.starts_with(&format!("{key}: ")) && message.contains(hint), "{text}: {message}");
+    }
+    let message = check(&format!("default_tenant = 'silver'\n{BACKEND}{TENANTS}")).unwrap_err().to_string();
+    assert!(message.starts_with("default_tenant: ") && message.contains("batch, gold"), "{message}");
+}
+
+#[test]
+fn unknown_keys_and_names_of_policies_are_refused_with_the_nearest_known_one() {
+    for (text, unknown, known) in [
+        ("[queue]\norder = 'least-slak'", "least-slak", "`least-slack`"),
+        ("[queue]\nadmission = 'predicted'", "predicted", "`predict`"),
+        ("[[tenants]]\nname = 'a'\nwieght = 1", "wieght", "`weight`"),
+        ("[[tenants]]\nname = 'a'\nslo = { tftt = '1s' }", "tftt", "`ttft`"),
+        ("[predict]\nprofil = 'x'", "profil", "`profile`"),
+        ("[log]\ndecision = 'x'", "decision", "`decisions`"),
+    ] {
+        let message = with(text).unwrap_err().to_string();
+        assert!(message.contains(unknown) && message.contains(&format!("did you mean {known}")), "{message}");
+    }
+}
+
+#[test]
+fn there_is_always_a_tenant_for_what_is_unknown() {
+    let of = |text: &str| {
+        let config = check(text).unwrap();
+        let default = &config.tenants[config.default_tenant.index()];
+        (default.name.clone(), default.class, config.tenants.len())
+    };
+    assert_eq!(of(BACKEND), ("default".into(), 0, 1));
+    let added = format!("{BACKEND}[[tenants]]\nname = 'a'\nclass = 3\n");
+    assert_eq!(of(&added), ("default".into(), 3, 2), "it goes behind all that are configured");
+    assert_eq!(of(&format!("default_tenant = 'batch'\n{BACKEND}{TENANTS}")), ("batch".into(), 0, 2));
+    assert_eq!(of(&format!("{BACKEND}{TENANTS}[[tenants]]\nname = 'default'\nclass = 1\n")), ("default".into(), 1, 3));
+}
+
+#[test]
+fn a_tenant_without_limits_of_its_own_has_the_general_ones() {
+    let config = with(&format!("[slo]\ntpot = '100ms'\n{TENANTS}")).unwrap();
+    let slo = |i: usize| (config.tenants[i].slo.ttft, config.tenants[i].slo.tpot);
+    assert_eq!(slo(0), (Some(Span::from_millis(600)), None), "its own, in place of all");
+    assert_eq!(slo(1), (None, Some(Span::from_millis(100))));
+    assert_eq!(slo(2), slo(1));
+}
+
+#[test]
+fn the_effective_configuration_read_again_is_the_same() {
+    let predict = "[queue]\nadmission = 'predict'\norder = 'least-slack'\ninfeasible_status = 429\n\
+        [predict]\nprofile = 'gb10-qwen3-8b-fp8'\npad = '1500us'\nmargin = 0.013\n[log]\ndecisions = 'd.ndjson'\n";
+    for more in [
+        "",
+        "[queue]\nbudget = '750ms'\norder = 'wfq'\n",
+        "[queue]\norder = 'priority'\nguard = '1.5s'\n",
+        "[queue]\norder = 'shortest-first'\n[predict]\nprofile = 'single-worker'\n",
+        predict,
+    ] {
+        let config = with(&format!("{more}{TENANTS}")).unwrap();
+        let text = config.to_toml().unwrap();
+        assert_eq!(check(&text).unwrap(), config, "{text}");
+    }
+}
+
+#[test]
+fn a_value_wins_over_the_profiles() {
+    let of =
+        |more: &str| with(&format!("[queue]\norder = 'wfq'\n[predict]\nprofile = 'single-worker'\n{more}")).unwrap();
+    let (plain, changed) = (of("").cost, of("idle_tpot = '7ms'").cost);
+    assert_eq!((changed.idle_tpot, changed.overhead), (Span::from_millis(7), plain.overhead));
+    assert_ne!(plain.idle_tpot, changed.idle_tpot);
+}
+
+#[test]
+fn the_examples_are_valid_and_hold_the_published_tenants() {
+    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../config");
+    let plain = RawConfig::from_file(&folder.join("gateway.example.toml")).unwrap().check().unwrap();
+    assert_eq!(plain, check(&BACKEND.replace("http://h:1", "http://127.0.0.1:8000")).unwrap());
+
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::copy(folder.join("tenants.example.toml"), dir.path().join("t.toml")).unwrap();
+    let write = |text: &str| std::fs::write(dir.path().join("g.toml"), text).unwrap();
+    write(&format!("tenants_file = 't.toml'\n{BACKEND}"));
+    let config = RawConfig::from_file(&dir.path().join("g.toml")).unwrap().check().unwrap();
+    let reference = std::fs::read_to_string(folder.join("../reference/spark-gb10.toml")).unwrap();
+    let reference: toml::Table = toml::from_str(&reference).unwrap();
+    let published = reference["tenants"].as_array().unwrap();
+    assert_eq!(published.len(), 3);
+    for (tenant, published) in config.tenants.iter().zip(published) {
+        let ms = |key: &str| Some(Span::from_millis(published[key].as_integer().unwrap() as u64));
+        assert_eq!(tenant.name, published["name"].as_str().unwrap());
+        assert_eq!(f64::from(tenant.weight.get()), published["weight"].as_float().unwrap());
+        assert_eq!((tenant.slo.ttft, tenant.slo.e2e), (ms("ttft_ms"), ms("e2e_ms")));
+    }
+    assert_eq!(config.tenants[config.default_tenant.index()].name, "standard");
+
+    write(&format!("tenants_file = 't.toml'\ndefault_tenant = 'gold'\n{BACKEND}"));
+    let message = RawConfig::from_file(&dir.path().join("g.toml")).unwrap_err().to_string();
+    assert!(message.contains("keep them in one"), "{message}");
+    write(&format!("tenants_file = 'none.toml'\n{BACKEND}"));
+    let message = RawConfig::from_file(&dir.path().join("g.toml")).unwrap_err().to_string();
+    assert!(message.contains("none.toml"), "{message}");
+}
+
+#[test]
+fn a_profile_is_looked_for_beside_the_configuration() {
+    let dir = tempfile::tempdir().unwrap();
+    let profile = elasticserve_core::engine::Profile::built_in_text("single-worker").unwrap();
+    std::fs::write(dir.path().join("mine.toml"), profile).unwrap();
+    let text = format!("{BACKEND}[queue]\nadmission = 'predict'\n[predict]\nprofile = 'mine.toml'\n");
+    std::fs::write(dir.path().join("g.toml"), text).unwrap();
+    let config = RawConfig::from_file(&dir.path().join("g.toml")).unwrap().check().unwrap();
+    assert_eq!(config.cost.idle_tpot, Span::from_millis_f64(41.063));
+}
