@@ -1,14 +1,6 @@
 //! How evenly tenants are served.
 
-/// Jain's index (Σx)² / (n · Σx²): 1 when all are equal, 1/n when one has everything (Jain, Chiu and Hawe 1984).
-///
-/// `None` for fewer than two values, where there is nothing to compare, and where all are 0, where it is 0/0.
-#[must_use]
-pub fn jain(values: &[f64]) -> Option<f64> {
-    let sum: f64 = values.iter().sum();
-    let squares: f64 = values.iter().map(|x| x * x).sum();
-    (values.len() >= 2 && squares > 0.0).then(|| sum * sum / (values.len() as f64 * squares))
-}
+pub use elasticserve_core::stats::jain;
 
 #[cfg(test)]
 mod tests {

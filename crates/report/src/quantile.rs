@@ -1,5 +1,6 @@
 //! Exact quantiles, and the rule that says when a sample is large enough for one.
 
+pub use elasticserve_core::stats::quantile;
 use elasticserve_core::time::Span;
 use serde::Serialize;
 
@@ -50,18 +51,6 @@ impl Distribution {
 /// The quantile `permille / 1000` if the sample supports it.
 fn supported(sorted: &[f64], permille: usize) -> Option<f64> {
     (sorted.len() * (1000 - permille) >= 1000).then(|| quantile(sorted, permille as f64 / 1000.0)).flatten()
-}
-
-/// The quantile `p` of an ascending sample by linear interpolation between order statistics: NumPy's
-/// default, type 7 of Hyndman and Fan (1996), at the place (n − 1) · p. `None` for an empty sample.
-#[must_use]
-pub fn quantile(sorted: &[f64], p: f64) -> Option<f64> {
-    let last = sorted.len().checked_sub(1)?;
-    let place = last as f64 * p.clamp(0.0, 1.0);
-    let below = (place.floor() as usize).min(last);
-    let above = (below + 1).min(last);
-    let part = place - below as f64;
-    Some(sorted[below] + (sorted[above] - sorted[below]) * part)
 }
 
 #[cfg(test)]

@@ -39,6 +39,8 @@ pub(super) fn map<T: Sync, R: Send>(items: &[T], threads: NonZeroUsize, work: im
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Barrier;
+
     use super::*;
 
     #[test]
@@ -49,5 +51,17 @@ mod tests {
             assert_eq!(squares, items.iter().map(|i| i * i).collect::<Vec<_>>());
         }
         assert!(map(&[], NonZeroUsize::MIN, |i: &u64| *i).is_empty());
+    }
+
+    #[test]
+    fn two_threads_share_the_items_and_the_order_stays() {
+        let (items, both) = ([0, 1, 2, 3, 4, 5], Barrier::new(2));
+        let two = NonZeroUsize::new(2).unwrap();
+        // Neither goes on before the other has an item too, so each has every second one.
+        let same = map(&items, two, |i| {
+            both.wait();
+            *i
+        });
+        assert_eq!(same, items);
     }
 }

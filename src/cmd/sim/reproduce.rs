@@ -150,5 +150,6 @@ fn worth(models: &[(String, Report)]) -> String {
         rows.push(each(&format!("worst {}", column.name()), &|r| r.worst(column).map_or("–".to_owned(), number)));
     }
     let text = grid("without the rule", &columns, &rows);
-    text + "\nThe loss is the sum of (error / tolerance)² over all cells that have a tolerance."
+    text + "\nThe loss is the sum of (error / tolerance)² over all cells that have a tolerance; the other parameters \
+            are the same in all columns."
 }

@@ -10,6 +10,10 @@
 //! Each parameter has a residual of its own too: its change from the start, in halves of its size there. So
 //! parameters that the measurements say little about stay near where a user put them.
 
+mod file;
+
+pub use file::{KeyNotFound, rewrite};
+
 use crate::engine::Profile;
 use crate::rng::{Random, Stream};
 use crate::time::Span;
@@ -293,49 +297,6 @@ fn solve(mut matrix: [[f64; N]; N], mut right: [f64; N]) -> Option<[f64; N]> {
     Some(solution)
 }
 
-/// Why fitted parameters cannot be put into a file.
-#[derive(Debug, thiserror::Error)]
-#[error("the profile's file has no line '{key} = …' under [{table}]")]
-pub struct KeyNotFound {
-    table: &'static str,
-    key: &'static str,
-}
-
-/// The text of a profile's file with its fitted parameters in place of those it has. Everything else stays
-/// as it is, comments included.
-///
-/// # Errors
-/// [`KeyNotFound`] if a parameter does not have a line of its own.
-pub fn rewrite(text: &str, profile: &Profile) -> Result<String, KeyNotFound> {
-    let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
-    for parameter in &PARAMETERS {
-        let Parameter { table, key, .. } = *parameter;
-        let place = place(&lines, table, key).ok_or(KeyNotFound { table, key })?;
-        let (_, comment) = lines[place].split_once('#').unwrap_or_default();
-        let value = format!("{key} = {}", significant(parameter.get(profile)));
-        lines[place] = if comment.is_empty() { value } else { format!("{value:<27} #{comment}") };
-    }
-    Ok(lines.join("\n") + "\n")
-}
-
-fn place(lines: &[String], table: &str, key: &str) -> Option<usize> {
-    let start = lines.iter().position(|line| line.trim() == format!("[{table}]"))?;
-    let is_key = |line: &&String| line.split_once('=').is_some_and(|(name, _)| name.trim() == key);
-    let within = lines[start + 1..].iter().take_while(|line| !line.starts_with('['));
-    within.enumerate().find(|(_, line)| is_key(line)).map(|(i, _)| start + 1 + i)
-}
-
-/// Five significant digits: more than any measurement supports.
-fn significant(value: f64) -> String {
-    if value == 0.0 {
-        return "0.0".to_owned();
-    }
-    let decimals = (4.0 - libm::floor(libm::log10(value.abs()))).clamp(1.0, 12.0) as usize;
-    let text = format!("{value:.decimals$}");
-    let trimmed = text.trim_end_matches('0');
-    if trimmed.ends_with('.') { format!("{trimmed}0") } else { trimmed.to_owned() }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -373,15 +334,14 @@ mod tests {
     fn a_parameter_that_the_measurements_say_nothing_about_stays() {
         let mut start = known();
         start.base_ms = 50.0;
-        let only_base = |p: &Profile| vec![100.0 * (p.base_ms - 40.0)];
-        let found = fit(&start, Effort { rounds: 20, restarts: 2 }, |all: &[Profile]| {
-            Ok::<_, ()>(all.iter().map(only_base).collect())
-        })
-        .unwrap();
-        assert!((found.profile.base_ms - 40.0).abs() < 1e-3);
+        // With a ripple, so that one of the new starts ends a little lower than the first.
+        let only_base = |p: &Profile| vec![100.0 * (p.base_ms - 40.0), 0.3 * (p.base_ms * 977.0).sin()];
+        let effort = Effort { rounds: 20, restarts: 8 };
+        let found = fit(&start, effort, |all: &[Profile]| Ok::<_, ()>(all.iter().map(only_base).collect())).unwrap();
+        assert!((found.profile.base_ms - 40.0).abs() < 0.01);
         for p in &PARAMETERS[1..] {
             let off = p.get(&found.profile) / p.get(&start) - 1.0;
-            assert!(off.abs() < 1e-6, "{}: {off}", p.key);
+            assert!(off.abs() < 0.02, "{}: {off}", p.key);
         }
     }
 
@@ -393,20 +353,5 @@ mod tests {
         })
         .unwrap();
         assert!(found.after <= found.before);
-    }
-
-    #[test]
-    fn a_rewritten_file_holds_the_new_parameters_and_all_else() {
-        let mut profile = known();
-        profile.base_ms = 41.234_567;
-        profile.kv_ms_per_token = 0.000_271_828;
-        profile.attention_ms = 0.0;
-        let text = rewrite(FILE, &profile).unwrap();
-        let back = Profile::from_toml(&text).unwrap();
-        assert_eq!((back.base_ms, back.kv_ms_per_token, back.attention_ms), (41.235, 0.000_271_83, 0.0));
-        assert_eq!((back.roof_tokens, back.max_seqs, &back.name), (68.6, 32, &profile.name));
-        assert_eq!(text.matches('#').count(), FILE.matches('#').count());
-        let error = rewrite("[step]\n", &profile).unwrap_err().to_string();
-        assert!(error.contains("base_ms") && error.contains("[step]"), "{error}");
     }
 }
