@@ -7,6 +7,7 @@ mod failures;
 mod leaving;
 mod lifecycle;
 mod permits;
+mod replay;
 mod streaming;
 mod tenants;
 mod wire;

@@ -1,0 +1,237 @@
+//! One plan through the simulator and through the real gateway gives the same decisions.
+//!
+//! The gateway runs over pipes on a paused clock, in front of a backend that answers as the engine model
+//! says. Compared are, for every arrival: granted or refused and why, and when. Grants must fall on
+//! the same tick (the header that tells the wait has whole microseconds); refusals may be told up to one
+//! millisecond later, which is the grain of tokio's timer. Everything but expiries happens on whole
+//! milliseconds, and arrivals, tokens and ends never on the same one.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+
+use elasticserve_core::engine::{Engine, Profile, Prompt, Work};
+use elasticserve_core::rng::{Random, Stream};
+use elasticserve_core::sched::Order;
+use elasticserve_core::sim::{self, GatewaySetup, Setup};
+use elasticserve_core::slo::Slo;
+use elasticserve_core::time::{Span, Tick};
+use elasticserve_core::work::{Arrival, PlanTenant};
+use elasticserve_gateway::config::{RawAdmission, RawConfig, RawPredict, RawSlo, RawTenant};
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep_until};
+
+use crate::support::backend::{Responding, header};
+use crate::support::client::completion;
+use crate::support::gateway::{Piped, settings};
+
+const SEEDS: u64 = 50;
+const REQUESTS: u32 = 80;
+const SEATS: u32 = 6;
+/// Name, TTFT and E2E limits in ms; weights 4, 2 and 1.
+const TENANTS: [(&str, u64, u64); 3] = [("gold", 600, 1_800), ("standard", 1_200, 5_000), ("batch", 4_000, 9_000)];
+/// From the last token to the end of the body.
+const TAIL: Span = Span::from_millis(1);
+
+/// What was decided about an arrival, and when; `None` for a permit.
+type Decisions = BTreeMap<u32, (Option<String>, Span)>;
+
+/// Steps of 40 ms, and 50 ms with a prefill; everything else takes no time but the way in.
+fn profile() -> Profile {
+    let mut profile = Profile::built_in("gb10-qwen3-8b-fp8").unwrap();
+    (profile.base_ms, profile.kv_ms_per_token, profile.prefill_step_ms) = (40.0, 0.0, 10.0);
+    (profile.prefill_ms_per_token, profile.attention_ms) = (0.0, 0.0);
+    (profile.overhead_in, profile.overhead_out) = (Span::from_millis(3), Span::ZERO);
+    profile.max_seqs = SEATS;
+    profile
+}
+
+fn arrivals(seed: u64) -> Vec<Arrival> {
+    let mut random = Random::new(seed, Stream::Test);
+    let mut at = Span::ZERO;
+    let mut next = |index| {
+        at += Span::from_millis(10 * random.between(1, 20));
+        let (tenant, output) = (random.between(0, 2) as u16, random.between(4, 60) as u32);
+        Arrival { index, at, tenant, input: 64, output, prompt: u64::from(index) }
+    };
+    (0..REQUESTS).map(&mut next).collect()
+}
+
+fn configure(raw: &mut RawConfig, order: Order) {
+    let ms = |ms: u64| Some(format!("{ms}ms"));
+    let slo = |ttft, e2e| Some(RawSlo { ttft: ms(ttft), tpot: None, e2e: ms(e2e) });
+    let tenant = |(name, ttft, e2e): (&str, u64, u64)| RawTenant {
+        name: name.into(),
+        weight: Some(if name == "gold" { 4 } else { 1 + u32::from(name == "standard") }),
+        slo: slo(ttft, e2e),
+        max_permits: (name == "batch").then_some(4),
+        ..RawTenant::default()
+    };
+    raw.tenants = Some(TENANTS.map(tenant).to_vec());
+    raw.queue.order = Some(order);
+    // All that waits is then looked at one by one, whatever it costs.
+    raw.queue.depth = Some(32);
+    raw.timeouts.header = Some("1h".into());
+    let cost = |overhead: &str, steps| RawPredict {
+        overhead: Some(overhead.into()),
+        prefill_per_token: Some("0".into()),
+        first_token_steps: Some(steps),
+        idle_tpot: Some("40ms".into()),
+        ..RawPredict::default()
+    };
+    match order {
+        Order::LeastSlack => {
+            raw.queue.admission = Some(RawAdmission::Predict);
+            raw.predict = cost("3ms", 3);
+        }
+        // What the simulator charges: the step of the prefill, and one for each further token.
+        Order::Wfq => {
+            raw.queue.budget = Some("755ms".into());
+            raw.predict = cost("10ms", 1);
+        }
+        _ => raw.queue.budget = Some("755ms".into()),
+    }
+}
+
+fn simulated(order: Order, arrivals: &[Arrival]) -> Decisions {
+    let mut raw = settings("backend", SEATS);
+    configure(&mut raw, order);
+    let scheduler = raw.check().unwrap().scheduler();
+    let tenants = TENANTS.map(|(name, ttft, e2e)| PlanTenant {
+        name: name.into(),
+        share: 1.0,
+        slo: Slo { ttft: Some(Span::from_millis(ttft)), tpot: None, e2e: Some(Span::from_millis(e2e)) },
+    });
+    let gateway = GatewaySetup { release_delay: TAIL, ..GatewaySetup::instant(scheduler) };
+    let setup = Setup { engines: vec![profile()], gateway: Some(gateway), warm: Vec::new() };
+    let mut decisions = Decisions::new();
+    let work = arrivals.iter().map(|a| (*a, Prompt::Unique));
+    sim::run_arrivals(&tenants, work, &setup, |record| {
+        let row = record.to_row();
+        let at = match (row.queue, row.end) {
+            (Some(waited), _) => record.arrival.at + waited,
+            (None, end) => end.unwrap().since(Tick::ZERO),
+        };
+        decisions.insert(row.index, (row.reason, at));
+    })
+    .unwrap();
+    decisions
+}
+
+async fn served(order: Order, arrivals: &[Arrival]) -> Decisions {
+    let (mut gateway, mut backend) = Piped::start(SEATS, |raw| configure(raw, order));
+    let origin = Instant::now();
+    let decisions: Arc<Mutex<Decisions>> = Arc::default();
+    let mut clients = JoinSet::new();
+    for &arrival in arrivals {
+        let (client, decisions) = (gateway.client().await, Arc::clone(&decisions));
+        let mut request = completion("");
+        for (name, value) in [
+            ("x-request-id", arrival.index.to_string()),
+            ("x-elasticserve-tenant", TENANTS[usize::from(arrival.tenant)].0.to_owned()),
+            ("x-elasticserve-input-tokens", arrival.input.to_string()),
+            ("x-elasticserve-output-tokens", arrival.output.to_string()),
+        ] {
+            request.headers_mut().insert(name, value.parse().unwrap());
+        }
+        clients.spawn(async move {
+            sleep_until(origin + arrival.at.to_std()).await;
+            let mut answer = client.send(request).await.unwrap();
+            let now = Span::from_std(origin.elapsed());
+            let reason = header(&answer.headers, "x-elasticserve-reason").map(str::to_owned);
+            let waited = header(&answer.headers, "x-elasticserve-queue-ms").map(|ms| ms.parse().unwrap());
+            let at = waited.map_or(now, |ms| arrival.at + Span::from_millis_f64(ms));
+            decisions.lock().unwrap().insert(arrival.index, (reason, at));
+            answer.rest().await;
+        });
+    }
+    let mut engine = Replay { engine: Engine::new(&profile()), running: BTreeMap::new(), ending: Vec::new(), origin };
+    loop {
+        engine.act();
+        let wake = engine.next_wake().map(|at| origin + at.since(Tick::ZERO).to_std());
+        tokio::select! {
+            call = backend.call() => {
+                let index: u32 = header(&call.head.headers, "x-request-id").unwrap().parse().unwrap();
+                engine.submit(&arrivals[index as usize], call.stream());
+            }
+            () = sleep_until(wake.unwrap_or(origin)), if wake.is_some() => {}
+            done = clients.join_next() => match done {
+                Some(done) => done.unwrap(),
+                None => break,
+            },
+        }
+    }
+    gateway.service.audit().unwrap();
+    std::mem::take(&mut *decisions.lock().unwrap())
+}
+
+/// A backend that answers when the engine model says.
+struct Replay {
+    engine: Engine,
+    running: BTreeMap<u64, Responding>,
+    ending: Vec<(Tick, Responding)>,
+    origin: Instant,
+}
+
+impl Replay {
+    fn now(&self) -> Tick {
+        Tick::ZERO + Span::from_std(self.origin.elapsed())
+    }
+
+    fn submit(&mut self, arrival: &Arrival, responding: Responding) {
+        let Arrival { index, input, output, .. } = *arrival;
+        let work = Work { tag: u64::from(index), prompt: Prompt::Unique, input, output };
+        let now = self.now();
+        self.engine.submit(now, work).unwrap();
+        self.running.insert(u64::from(index), responding);
+    }
+
+    /// Sends the tokens that are due, and ends what has had its last one for long enough.
+    fn act(&mut self) {
+        let now = self.now();
+        self.ending.retain(|(at, _)| *at > now);
+        while let Some(token) = self.engine.poll(now) {
+            assert_eq!(token.at, now, "a token would be late");
+            let responding = &self.running[&token.tag];
+            responding.event(r#"{"choices":[{"text":"a"}]}"#);
+            if token.last {
+                self.ending.extend(self.running.remove(&token.tag).map(|responding| (now + TAIL, responding)));
+            }
+        }
+    }
+
+    fn next_wake(&self) -> Option<Tick> {
+        self.ending.iter().map(|(at, _)| *at).chain(self.engine.next_output()).min()
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_plan_meets_the_same_decisions_in_the_simulator_and_in_the_gateway() {
+    let mut endings: BTreeMap<String, u32> = BTreeMap::new();
+    for seed in 0..SEEDS {
+        let order = [Order::LeastSlack, Order::Wfq, Order::Fcfs][(seed % 3) as usize];
+        let plan = arrivals(seed);
+        let (expected, seen) = (simulated(order, &plan), served(order, &plan).await);
+        assert_eq!((expected.len(), seen.len()), (plan.len(), plan.len()), "seed {seed}");
+        for (index, (reason, at)) in &expected {
+            let (seen_reason, seen_at) = &seen[index];
+            assert_eq!(reason, seen_reason, "seed {seed}, arrival {index}: {at} {seen_at}");
+            let late = seen_at.checked_sub(*at);
+            let grain = if reason.is_none() { Span::ZERO } else { TAIL };
+            assert!(late.is_some_and(|l| l <= grain), "seed {seed}, arrival {index} {reason:?}: {at} {seen_at}");
+            let ending = reason.as_deref().unwrap_or("granted");
+            *endings.entry(format!("{order:?} {ending}")).or_default() += 1;
+        }
+    }
+    for name in [
+        "LeastSlack granted",
+        "LeastSlack slo_infeasible",
+        "LeastSlack predicted_late",
+        "LeastSlack queue_expired",
+        "Wfq granted",
+        "Wfq queue_expired",
+        "Fcfs granted",
+        "Fcfs queue_expired",
+    ] {
+        assert!(endings.get(name).is_some_and(|n| *n > 10), "{name} is not exercised: {endings:?}");
+    }
+}
