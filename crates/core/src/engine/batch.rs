@@ -51,6 +51,11 @@ impl Seat {
         self.input + self.scheduled - self.prefill_left
     }
 
+    /// Its tokens that the fixed steps compute: all in the cache, but the token that was generated last.
+    pub(super) const fn computed(&self) -> u32 {
+        self.kv_tokens() - (self.prefill_left == 0) as u32
+    }
+
     const fn decodes(&self) -> bool {
         self.prefill_left == 0 && self.scheduled < self.output
     }
@@ -171,9 +176,7 @@ impl Engine {
     fn make_room(&mut self, place: usize) -> bool {
         loop {
             let seat = &mut self.seats[place];
-            let Some(seq) = self.seqs.get(seat.id) else { return false };
-            let owner = Owner { prompt: &seq.work.prompt, input: seat.input, serial: seq.serial };
-            if self.memory.grow(owner, &mut seat.blocks) {
+            if self.memory.grow(&mut seat.blocks) {
                 seat.room = seat.room.saturating_add(self.profile.block_tokens);
                 return true;
             }
@@ -190,12 +193,15 @@ impl Engine {
     /// prompt, when it gets a seat again. It is the first to get one.
     fn preempt(&mut self, place: usize) {
         let mut seat = self.seats.remove(place);
-        self.memory.release(&mut seat.blocks);
         if let Some(seq) = self.seqs.get_mut(seat.id) {
+            let owner = Owner { prompt: &seq.work.prompt, input: seat.input, serial: seq.serial };
+            self.memory.remember(owner, &seat.blocks, seat.computed());
             seq.scheduled = seat.scheduled;
             self.waiting.push_front(seat.id);
             self.stats.preemptions += 1;
         }
+        let computed = seat.computed();
+        self.memory.release(&mut seat.blocks, computed);
     }
 
     /// Gives the seats that are left to those that wait, while the budget and the blocks last.

@@ -65,9 +65,7 @@ impl BlockPool {
     /// The longest free block for new contents; what it held is forgotten.
     pub(super) fn take(&mut self) -> Option<BlockId> {
         let id = self.free.oldest()?;
-        if let Some(hash) = self.blocks[id as usize].hash.take() {
-            self.index.remove(hash);
-        }
+        self.unname(id);
         self.share(id);
         Some(id)
     }
@@ -90,6 +88,13 @@ impl BlockPool {
                 self.used -= 1;
                 self.free.push(id);
             }
+        }
+    }
+
+    /// Forgets what a block holds.
+    pub(super) fn unname(&mut self, id: BlockId) {
+        if let Some(hash) = self.blocks[id as usize].hash.take() {
+            self.index.remove(hash);
         }
     }
 

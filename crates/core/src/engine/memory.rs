@@ -114,12 +114,9 @@ impl Memory {
     }
 
     /// Adds a block to a sequence whose blocks are full: false if none is free.
-    pub(super) fn grow(&mut self, owner: Owner<'_>, blocks: &mut Vec<BlockId>) -> bool {
+    pub(super) fn grow(&mut self, blocks: &mut Vec<BlockId>) -> bool {
         let Kind::Limited(pool) = &mut self.kind else { return true };
         let Some(id) = pool.take() else { return false };
-        if let (true, Some(&full)) = (self.prefix_cache, blocks.last()) {
-            pool.name(full, owner.block(blocks.len() as u32 - 1, self.block_tokens));
-        }
         blocks.push(id);
         true
     }
@@ -132,11 +129,23 @@ impl Memory {
         }
     }
 
-    /// Takes back what a sequence held.
-    pub(super) fn release(&mut self, blocks: &mut Vec<BlockId>) {
-        if let Kind::Limited(pool) = &mut self.kind {
-            pool.release(blocks);
+    /// Keeps what a sequence has computed, its first `tokens` tokens, for when it comes back.
+    pub(super) fn remember(&mut self, owner: Owner<'_>, blocks: &[BlockId], tokens: u32) {
+        let Kind::Limited(pool) = &mut self.kind else { return };
+        if self.prefix_cache {
+            for (index, &id) in (0..tokens / self.block_tokens).zip(blocks) {
+                pool.name(id, owner.block(index, self.block_tokens));
+            }
         }
+    }
+
+    /// Takes back what a sequence held, of which only the first `tokens` tokens were ever computed.
+    pub(super) fn release(&mut self, blocks: &mut Vec<BlockId>, tokens: u32) {
+        let Kind::Limited(pool) = &mut self.kind else { return };
+        for &id in blocks.iter().skip((tokens / self.block_tokens) as usize) {
+            pool.unname(id);
+        }
+        pool.release(blocks);
     }
 
     /// Marks a prompt as seen before.
@@ -150,7 +159,7 @@ impl Memory {
                 if whole > 0
                     && let Some(mut holding) = self.admit(owner, whole)
                 {
-                    self.release(&mut holding.blocks);
+                    self.release(&mut holding.blocks, whole);
                 }
             }
         }

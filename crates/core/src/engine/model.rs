@@ -329,7 +329,8 @@ impl Engine {
         seats.retain_mut(|seat| {
             let stays = seqs.get(seat.id).is_some();
             if !stays {
-                memory.release(&mut seat.blocks);
+                let computed = seat.computed();
+                memory.release(&mut seat.blocks, computed);
             }
             stays
         });

@@ -240,14 +240,33 @@ fn shared_blocks_count_once_and_free_ones_keep_their_prefix_until_they_are_neede
 }
 
 #[test]
-fn a_preempted_sequence_finds_its_own_blocks_if_nobody_took_them() {
-    let mut engine = Engine::new(&Profile { prefix_cache: true, kv_blocks: Some(4), ..small() });
-    engine.submit(Tick::ZERO, work(1, 4, 5)).unwrap();
-    engine.submit(Tick::ZERO, work(2, 8, 5)).unwrap();
-    let tokens = run_to_end(&mut engine);
-    let at = |tag, index| tokens.iter().find(|e| e.tag == tag && e.index == index).unwrap().at.as_nanos() / 1_000_000;
-    assert_eq!((at(2, 1), at(1, 5)), (22, 62));
-    // The second one has to go before its second token and comes back when the first one has ended: 9
-    // tokens, of which 8 are found.
-    assert_eq!((at(2, 2), engine.stats().preemptions), (62 + 11, 1));
+fn a_preempted_sequence_finds_what_it_had_computed_if_nobody_took_the_blocks() {
+    // Both prompts and four more tokens each fill two blocks each. Then the second one has to go. It comes
+    // back when the first one has ended, with 9 tokens. Of four blocks the first one took that which the
+    // second had filled last, so 4 tokens are found; with five blocks 8 are.
+    for (kv_blocks, computed) in [(4, 5), (5, 1)] {
+        let mut engine = Engine::new(&Profile { prefix_cache: true, kv_blocks: Some(kv_blocks), ..small() });
+        engine.submit(Tick::ZERO, work(1, 4, 7)).unwrap();
+        engine.submit(Tick::ZERO, work(2, 4, 7)).unwrap();
+        let tokens = run_to_end(&mut engine);
+        let at = |tag, index| tokens.iter().find(|e| e.tag == tag && e.index == index).unwrap().at;
+        let ms = |n| Tick::ZERO + Span::from_millis(n);
+        assert_eq!((at(2, 5), at(1, 7), at(2, 6)), (ms(58), ms(78), ms(78 + 10 + computed)), "{kv_blocks} blocks");
+        assert_eq!(engine.stats().preemptions, 1);
+    }
+}
+
+#[test]
+fn a_prompt_that_was_cut_off_while_it_was_prefilled_leaves_only_what_was_computed() {
+    let p = Profile { prefix_cache: true, kv_blocks: Some(8), token_budget: 9, max_seqs: 4, ..small() };
+    let mut engine = Engine::new(&p);
+    let prompt = |tag| Work { tag, prompt: Prompt::Family(1), input: 32, output: 1 };
+    let first = engine.submit(Tick::ZERO, prompt(1)).unwrap();
+    let now = Tick::ZERO + Span::from_millis(1);
+    assert!(engine.poll(now).is_none());
+    assert!(engine.abort(now, first));
+    engine.submit(now, prompt(2)).unwrap();
+    run_to_end(&mut engine);
+    // One step of nine tokens was fixed: two whole blocks.
+    assert_eq!(engine.stats().cache_hits, 8);
 }
