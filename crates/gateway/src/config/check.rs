@@ -31,7 +31,7 @@ impl RawConfig {
         let checked: Result<Vec<Backend>, ConfigError> =
             backends.into_iter().enumerate().map(|(i, b)| b.check(&format!("backends[{i}]"))).collect();
         let slo = slo.check("slo")?;
-        let (tenants, default_tenant) = tenants::check(tenants, default_tenant, slo)?;
+        let (tenants, default_tenant) = tenants::check(tenants, default_tenant.as_deref(), slo)?;
         let infeasible_status = match queue.infeasible_status {
             None | Some(422) => StatusCode::UNPROCESSABLE_ENTITY,
             Some(429) => StatusCode::TOO_MANY_REQUESTS,

@@ -44,7 +44,7 @@ impl Tenant {
 /// last class, is added if none is named for that.
 pub(super) fn check(
     raw: Option<Vec<RawTenant>>,
-    default: Option<String>,
+    default: Option<&str>,
     slo: Slo,
 ) -> Result<(Vec<Tenant>, TenantId), ConfigError> {
     let raw = raw.unwrap_or_default();
@@ -61,7 +61,7 @@ pub(super) fn check(
         }
         tenants.push(tenant);
     }
-    let place = match &default {
+    let place = match default {
         Some(name) => places.get(name).copied().ok_or_else(|| {
             let known: Vec<&str> = places.keys().map(String::as_str).collect();
             value("default_tenant", &format!("there is no tenant '{name}'; there are: {}", known.join(", ")))
