@@ -23,6 +23,8 @@ mod estimate;
 mod order;
 mod predict;
 mod price;
+#[cfg(test)]
+mod properties;
 mod queue;
 #[cfg(test)]
 mod tests;

@@ -249,3 +249,75 @@ impl Market {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::slo::Slo;
+
+    const TPOT: Span = Span::from_millis(50);
+
+    fn need(input: u32, output: u32, e2e: u64) -> Need {
+        Need { input, output, slo: Slo { e2e: Some(Span::from_millis(e2e)), ..Slo::default() } }
+    }
+
+    /// A market that has seen tenant 0 served and tenant 1 refused, with limits close to the present step.
+    fn market(mu: f64) -> Market {
+        let profile = Profile::built_in("gb10-qwen3-8b-fp8").unwrap();
+        let cost = CostModel::from_profile(&profile);
+        let mut market = Market::new(Price::from_profile(&profile, mu), &cost);
+        for i in 0..60 {
+            let (lane, need) = ((i % 2) as usize, need(500, 100, 5_500));
+            market.offered(Tick::from_nanos(i * 50_000_000), lane, &need, &cost, &Caution::NONE);
+            if lane == 0 {
+                market.admitted(lane, &need);
+            }
+        }
+        market
+    }
+
+    fn running() -> impl Iterator<Item = InFlight> {
+        (0..20).map(|i| InFlight { lane: 0, slack_ms: f64::from(i * 20), left_ms: 2_000.0 })
+    }
+
+    #[test]
+    fn what_stalls_others_more_is_turned_away_first() {
+        let market = market(0.0);
+        let now = Tick::from_nanos(3_000_000_000);
+        let worth = |input| market.is_worth(now, 0, &need(input, 100, 5_500), TPOT, running());
+        let answers: Vec<bool> = (1..40).map(|i| worth(i * 100)).collect();
+        assert!(answers[0] && !answers[38], "{answers:?}");
+        assert!(answers.is_sorted_by(|a, b| a >= b), "{answers:?}");
+    }
+
+    #[test]
+    fn a_price_solves_its_own_equation() {
+        let market = market(0.0);
+        let now = Tick::from_nanos(3_000_000_000);
+        let p = market.of_the_step(now, 50.0);
+        let age = now.since(market.ring.front().unwrap().at).max(LEAST_AGE).as_millis_f64();
+        let near = market.ring.iter().filter(|s| (s.crit / 50.0 - 1.0).abs() <= BAND);
+        let sum: f64 = near.map(|s| (1.0 - p * s.stall).max(0.0)).sum();
+        assert!(p > 0.0 && (50.0 / (market.idle_ms * age * 0.24) * sum - p).abs() < 1e-9, "{p}");
+    }
+
+    #[test]
+    fn with_fairness_the_worse_served_is_worth_more_and_is_judged_by_a_promise() {
+        let (fair, plain) = (market(0.7), market(0.0));
+        assert!(fair.worth(1) > 2.0 * fair.worth(0) && fair.worth(0) < 1.0, "{} {}", fair.worth(0), fair.worth(1));
+        assert_eq!((plain.worth(0), plain.worth(1)), (1.0, 1.0));
+        // All of the stall is the other's.
+        assert!((fair.promise(1) - (1.0 - PROMISE)).abs() < 1e-9 && fair.promise(0) == 1.0);
+        assert_eq!(plain.promise(1), 1.0);
+    }
+
+    #[test]
+    fn tenants_that_are_gone_are_forgotten() {
+        let mut market = market(0.5);
+        let cost = CostModel::from_profile(&Profile::built_in("gb10-qwen3-8b-fp8").unwrap());
+        let later = Tick::from_nanos(200_000_000_000);
+        market.offered(later, 7, &need(500, 100, 5_500), &cost, &Caution::NONE);
+        assert_eq!(market.tenants.len(), 1);
+        assert_eq!(market.ring.len(), 61);
+    }
+}

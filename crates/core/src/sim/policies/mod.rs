@@ -8,6 +8,8 @@ mod bars;
 mod hindsight;
 mod policy;
 mod table;
+#[cfg(test)]
+mod tests;
 mod workload;
 
 pub use bars::{Bar, bars};
