@@ -1,6 +1,5 @@
 //! The gateway in front of simulated engines: flags or the gateway's own configuration file.
 
-use std::collections::BTreeMap;
 use std::num::NonZeroU32;
 use std::path::PathBuf;
 
@@ -51,10 +50,11 @@ impl GatewayArgs {
             || self.order.is_some()
             || !self.weight.is_empty();
         let mut settings = match self.config()? {
-            Some(config) => config.scheduler(),
+            Some(config) => Settings { tenants: self.configured(&config, tenants)?, ..config.scheduler() },
             None if by_flag => {
                 let backends = vec![Config::DEFAULT_PERMITS; engines];
-                Settings { depth: DEFAULT_DEPTH as usize, ..Settings::fcfs(backends) }
+                let tenants = vec![TenantPolicy::default(); tenants.len()];
+                Settings { tenants, depth: DEFAULT_DEPTH as usize, ..Settings::fcfs(backends) }
             }
             None if self.gateway_overhead > Span::ZERO => {
                 return Err(BadConfig(
@@ -69,8 +69,28 @@ impl GatewayArgs {
         settings.depth = self.queue_depth.map_or(settings.depth, |depth| depth as usize);
         settings.budget = self.queue_budget.or(settings.budget);
         settings.order = self.order.unwrap_or(settings.order);
-        settings.tenants = weighted(tenants, &self.weight)?;
+        set_weights(&mut settings.tenants, tenants, &self.weight)?;
         Ok(Some(settings))
+    }
+
+    /// What the configuration says of each of the plan's tenants. The gateway treats a tenant that it does not
+    /// know as its default one; several of those would share a queue there, which a plan cannot say.
+    fn configured(&self, config: &Config, tenants: &[PlanTenant]) -> Result<Vec<TenantPolicy>, BadConfig> {
+        let place = |t: &PlanTenant| {
+            config.tenants.iter().position(|known| known.name == t.name).unwrap_or(config.default_tenant.index())
+        };
+        let places: Vec<usize> = tenants.iter().map(place).collect();
+        for (i, tenant) in tenants.iter().enumerate() {
+            if let Some(other) = places[..i].iter().position(|p| *p == places[i]) {
+                return Err(BadConfig(format!(
+                    "--gateway: to this configuration the plan's tenants '{}' and '{}' are one, '{}'; name them under \
+                     [[tenants]]",
+                    tenants[other].name, tenant.name, config.tenants[places[i]].name
+                )));
+            }
+        }
+        let policies = config.scheduler().tenants;
+        Ok(places.into_iter().map(|place| policies.get(place).copied().unwrap_or_default()).collect())
     }
 
     /// The configuration that --gateway names, if it does.
@@ -94,21 +114,21 @@ impl GatewayArgs {
     }
 }
 
-/// The plan's tenants with their weights.
-pub(super) fn weighted(
+/// Gives tenants the weights of --weight.
+fn set_weights(
+    policies: &mut [TenantPolicy],
     tenants: &[PlanTenant],
     weights: &[(String, NonZeroU32)],
-) -> Result<Vec<TenantPolicy>, BadConfig> {
-    let by_name: BTreeMap<&str, NonZeroU32> = weights.iter().map(|(name, weight)| (name.as_str(), *weight)).collect();
-    if let Some(name) = by_name.keys().find(|name| !tenants.iter().any(|t| t.name == **name)) {
-        let known: Vec<&str> = tenants.iter().map(|t| t.name.as_str()).collect();
-        return Err(BadConfig(format!("--weight: the plan has no tenant '{name}'; it has {}", known.join(", "))));
+) -> Result<(), BadConfig> {
+    for (name, weight) in weights {
+        let place = tenants.iter().position(|t| t.name == *name);
+        let Some(policy) = place.and_then(|place| policies.get_mut(place)) else {
+            let known: Vec<&str> = tenants.iter().map(|t| t.name.as_str()).collect();
+            return Err(BadConfig(format!("--weight: the plan has no tenant '{name}'; it has {}", known.join(", "))));
+        };
+        policy.weight = *weight;
     }
-    let policy = |t: &PlanTenant| TenantPolicy {
-        weight: by_name.get(t.name.as_str()).copied().unwrap_or(NonZeroU32::MIN),
-        ..TenantPolicy::default()
-    };
-    Ok(tenants.iter().map(policy).collect())
+    Ok(())
 }
 
 /// An order by its name, and back.
@@ -134,8 +154,9 @@ pub(super) fn describe(settings: &Settings) -> String {
     let permits: Vec<String> = settings.backends.iter().map(u32::to_string).collect();
     let budget = settings.budget.map_or_else(|| "none".to_owned(), |b| b.to_string());
     let weights: Vec<String> = settings.tenants.iter().map(|t| t.weight.to_string()).collect();
+    let predicts = if settings.predict.is_some() { ", admission by prediction" } else { "" };
     format!(
-        "{}, permits {}, queue depth {}, queue budget {budget}, weights {}",
+        "{}, permits {}, queue depth {}, queue budget {budget}, weights {}{predicts}",
         order_name(settings.order),
         permits.join("+"),
         settings.depth,

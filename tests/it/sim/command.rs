@@ -3,6 +3,8 @@
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
+use elasticserve_core::slo::Slo;
+use elasticserve_core::work::{ArrivalProcess, Extent, Lengths, Plan, PlanSpec, PlanTenant};
 use elasticserve_report::{Summary, read_run};
 use serde_json::Value;
 
@@ -89,6 +91,44 @@ fn flags_and_the_gateways_own_file_give_the_same_ledger_and_so_does_a_second_run
     let short = folder.path().join("short");
     run(&short, &["--gateway", config.to_str().unwrap(), "--queue-budget", "500ms"]);
     assert_ne!(read(&short.join("ledger.ndjson")), ledgers[0], "flags win over the file");
+}
+
+#[test]
+fn tenants_of_the_plan_get_what_the_gateways_file_says_of_their_names() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    let tenant = |name: &str| PlanTenant { name: name.into(), share: 1.0, slo: Slo::default() };
+    let plan = Plan::generate(&PlanSpec {
+        seed: 7,
+        process: ArrivalProcess::Poisson { rate: 20.0 },
+        extent: Extent::Count(150),
+        input: Lengths::fixed(256),
+        output: Lengths::fixed(64),
+        tenants: vec![tenant("gold"), tenant("batch")],
+    });
+    std::fs::write(file("plan"), plan.unwrap().to_ndjson()).unwrap();
+    let named = |names: &[(&str, u32)]| -> String {
+        let tenants = names.iter().map(|(name, weight)| format!("[[tenants]]\nname = '{name}'\nweight = {weight}\n"));
+        GATEWAY.replace("[queue]\n", "[queue]\norder = 'wfq'\n") + &tenants.collect::<String>()
+    };
+    // In another order than in the plan.
+    std::fs::write(file("both.toml"), named(&[("batch", 1), ("gold", 9)])).unwrap();
+    std::fs::write(file("neither.toml"), named(&[("silver", 1)])).unwrap();
+    let run = |name: &str, more: &[&str]| {
+        let (plan, folder) = (file("plan"), file(name));
+        (sim(&[&["run", "--plan", &plan, "--result-dir", &folder], more].concat()), file(name))
+    };
+    let ledger = |(output, folder): (Output, String)| {
+        assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+        read(&Path::new(&folder).join("ledger.ndjson"))
+    };
+    let by_file = ledger(run("file", &["--gateway", &file("both.toml")]));
+    let flags = ["--permits", "32", "--queue-budget", "750ms", "--order", "wfq", "--weight", "gold=9"];
+    assert!(by_file == ledger(run("flags", &flags)));
+    assert!(by_file != ledger(run("equal", &flags[..6])), "weights matter");
+    let (output, _) = run("none", &["--gateway", &file("neither.toml")]);
+    assert_eq!(output.status.code(), Some(64));
+    assert!(stderr(&output).contains("'gold' and 'batch'"), "{}", stderr(&output));
 }
 
 #[test]
