@@ -118,12 +118,17 @@ async fn serve(config: Config) -> anyhow::Result<ExitCode> {
     let backends: Vec<String> =
         config.backends.iter().map(|b| format!("{} ({} permits)", b.authority, b.permits)).collect();
     let budget = config.queue_budget.map_or_else(|| "none".to_owned(), |b| b.to_string());
+    let tenants = config.tenants.iter().map(|t| t.name.as_str()).collect::<Vec<_>>().join(", ");
+    let (order, predicts) = (config.order, config.predict.is_some());
     let gateway = Gateway::start(config).await?;
     tracing::info!(
         listen = %gateway.data_addr(),
         admin = %gateway.admin_addr(),
         backends = backends.join(", "),
+        ?order,
         queue_budget = budget,
+        predicts,
+        tenants,
         "gateway is serving"
     );
     stop.next().await;

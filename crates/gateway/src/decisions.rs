@@ -186,3 +186,49 @@ fn write(mut file: &File, decisions: &[Decision]) -> std::io::Result<()> {
     }
     file.write_all(&text)
 }
+
+#[cfg(test)]
+mod tests {
+    use elasticserve_core::sched::Totals;
+
+    use super::*;
+    use crate::admit::View;
+    use crate::config::RawConfig;
+
+    fn decision(n: usize) -> Decision {
+        Decision {
+            id: n.to_string(),
+            tenant: "default".into(),
+            tenant_from: "default".into(),
+            arrived_ms: 0.0,
+            known: Known::default(),
+            predicted: None,
+            decided: Decided::default(),
+            happened: None,
+            result: "met".into(),
+        }
+    }
+
+    #[tokio::test]
+    async fn what_found_room_is_written_in_order_after_the_stop_and_the_rest_is_counted() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("d.ndjson");
+        let text = format!("[[backends]]\nurl = 'http://h:1'\n[log]\ndecisions = '{}'\n", path.display());
+        let metrics = Metrics::new(&RawConfig::from_toml(&text).unwrap().check().unwrap());
+        let (log, writer) = DecisionLog::open(&path).unwrap();
+        for n in 0..MAX_UNWRITTEN + 7 {
+            log.add(decision(n), &metrics);
+        }
+        let stop = CancellationToken::new();
+        stop.cancel();
+        writer.run(Arc::clone(&metrics), stop).await;
+        log.add(decision(0), &metrics);
+
+        let text = std::fs::read_to_string(&path).unwrap();
+        let ids = text.lines().map(|line| serde_json::from_str::<Decision>(line).unwrap().id);
+        assert!(ids.eq((0..MAX_UNWRITTEN).map(|n| n.to_string())));
+        let permits = Vec::new();
+        let view = View { queued: 0, queued_bytes: 0, permits, totals: Totals::default(), live_tpot: None };
+        assert!(metrics.encode(&view).unwrap().contains("elasticserve_dropped_decisions_total 8"));
+    }
+}

@@ -28,24 +28,7 @@ pub(super) fn check(queue: &RawQueue, raw: &RawPredict) -> Result<Policy, Config
     let budget = optional_span("queue.budget", queue.budget.as_deref())?;
     let by_default = if budget.is_some() { RawAdmission::Budget } else { RawAdmission::None };
     let admission = queue.admission.unwrap_or(by_default);
-    match (admission, budget) {
-        (RawAdmission::Budget, None) => {
-            return Err(value("queue.budget", "is needed with admission = \"budget\", such as \"750ms\""));
-        }
-        (RawAdmission::None | RawAdmission::Predict, Some(_)) => {
-            return Err(value("queue.budget", "goes with admission = \"budget\" only; set that, or leave it out"));
-        }
-        _ => {}
-    }
-    if order == Order::LeastSlack && admission != RawAdmission::Predict {
-        return Err(value(
-            "queue.order",
-            "\"least-slack\" goes by predictions; set admission = \"predict\", or another order",
-        ));
-    }
-    if queue.guard.is_some() && order != Order::Priority {
-        return Err(value("queue.guard", "goes with order = \"priority\" only; set that, or leave it out"));
-    }
+    go_together(queue, order, admission, budget)?;
     let guard = optional_span("queue.guard", queue.guard.as_deref())?.unwrap_or(GUARD);
     let cost = cost(raw)?;
     let predict = match (admission, cost) {
@@ -74,6 +57,34 @@ pub(super) fn check(queue: &RawQueue, raw: &RawPredict) -> Result<Policy, Config
         None => profile(COMPARED_BY)?,
     };
     Ok(Policy { order, guard, budget, predict, cost })
+}
+
+/// Whether what the queue says of order, admission, budget and guard fits.
+fn go_together(
+    queue: &RawQueue,
+    order: Order,
+    admission: RawAdmission,
+    budget: Option<Span>,
+) -> Result<(), ConfigError> {
+    match (admission, budget) {
+        (RawAdmission::Budget, None) => {
+            return Err(value("queue.budget", "is needed with admission = \"budget\", such as \"750ms\""));
+        }
+        (RawAdmission::None | RawAdmission::Predict, Some(_)) => {
+            return Err(value("queue.budget", "goes with admission = \"budget\" only; set that, or leave it out"));
+        }
+        _ => {}
+    }
+    if order == Order::LeastSlack && admission != RawAdmission::Predict {
+        return Err(value(
+            "queue.order",
+            "\"least-slack\" goes by predictions; set admission = \"predict\", or another order",
+        ));
+    }
+    if queue.guard.is_some() && order != Order::Priority {
+        return Err(value("queue.guard", "goes with order = \"priority\" only; set that, or leave it out"));
+    }
+    Ok(())
 }
 
 /// Whether the order looks at what requests cost.
