@@ -45,6 +45,10 @@ struct Lane {
 
 /// Places that differ only in so many low bits share a bucket: 0.27 s.
 const BUCKET: u32 = 28;
+/// So many bits tell the buckets of a larger one apart.
+const DIGIT: u32 = 6;
+/// With so many sizes of buckets the largest is everything.
+const SIZES: u32 = (u64::BITS - BUCKET).div_ceil(DIGIT) + 1;
 
 type Head = (VirtualTime, RequestId, TenantId);
 
@@ -70,8 +74,8 @@ pub(super) struct Queue {
     order: OrderState,
     /// How long a class may hold back what came before it.
     guard: Span,
-    /// The seat time of what waits, by buckets of their places.
-    work: BTreeMap<u64, Span>,
+    /// The seat time of what waits, by size of bucket and bucket of their places.
+    work: BTreeMap<(u32, u64), Span>,
     bytes: u64,
     /// Permits in use, over all tenants.
     running: u32,
@@ -259,10 +263,17 @@ impl Queue {
         ahead.into_iter().map(|(.., need)| need)
     }
 
-    /// The seat time of what goes before a newcomer, to within a bucket.
+    /// The seat time of what goes before a newcomer, to within a bucket: of every size those that lie
+    /// before the newcomer's within the next larger one, so at most 64 of each.
     pub(super) fn work_ahead_of(&self, newcomer: &Waiting) -> Span {
         let bucket = self.place(newcomer) >> BUCKET;
-        self.work.range(..=bucket).map(|(_, work)| *work).sum()
+        let own = self.work.get(&(0, bucket)).copied().unwrap_or_default();
+        let before = |size: u32| {
+            let place = bucket >> (DIGIT * size);
+            let first = place >> DIGIT << DIGIT;
+            self.work.range((size, first)..(size, place)).map(|(_, work)| *work).sum::<Span>()
+        };
+        own + (0..SIZES).map(before).sum::<Span>()
     }
 
     /// Where a request stands among all that wait, smaller first. Fair queueing interleaves tenants in a
@@ -283,15 +294,20 @@ impl Queue {
 
     fn count_work(&mut self, waiting: &Waiting) {
         let bucket = self.place(waiting) >> BUCKET;
-        *self.work.entry(bucket).or_default() += waiting.cost;
+        for size in 0..SIZES {
+            *self.work.entry((size, bucket >> (DIGIT * size))).or_default() += waiting.cost;
+        }
     }
 
     fn discount_work(&mut self, waiting: &Waiting) {
         let bucket = self.place(waiting) >> BUCKET;
-        if let Some(work) = self.work.get_mut(&bucket) {
-            *work = work.saturating_sub(waiting.cost);
-            if *work == Span::ZERO {
-                self.work.remove(&bucket);
+        for size in 0..SIZES {
+            let key = (size, bucket >> (DIGIT * size));
+            if let Some(work) = self.work.get_mut(&key) {
+                *work = work.saturating_sub(waiting.cost);
+                if *work == Span::ZERO {
+                    self.work.remove(&key);
+                }
             }
         }
     }
@@ -343,5 +359,43 @@ impl Queue {
 
     pub(super) fn in_use(&self) -> u32 {
         self.running
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rng::{Random, Stream};
+
+    #[test]
+    fn the_work_ahead_is_that_of_all_that_goes_before_to_within_a_bucket() {
+        let mut random = Random::new(5, Stream::Test);
+        let mut queue = Queue::new(Order::LeastSlack, Span::ZERO, &[]);
+        let waiting = |id, random: &mut Random| Waiting {
+            id: RequestId(id),
+            tenant: TenantId(0),
+            bytes: 0,
+            cost: Span::from_nanos(random.between(1, 1000)),
+            arrived: Tick::ZERO,
+            budget_ends: None,
+            need: Need { input: 1, output: 1, slo: Slo::default() },
+            latest: Some(Tick::from_nanos(random.next_u64() >> random.between(0, 40))),
+            ranked_by: None,
+            rank: None,
+        };
+        for id in 0..600 {
+            queue.push(waiting(id, &mut random));
+            if id % 3 == 0 {
+                queue.remove(RequestId(random.between(0, id)));
+            }
+            let newcomer = waiting(id + 1000, &mut random);
+            let place = |w: &Waiting| queue.place(w) >> BUCKET;
+            let ahead = queue.items.values().filter(|w| place(w) <= place(&newcomer)).map(|w| w.cost);
+            assert_eq!(queue.work_ahead_of(&newcomer), ahead.sum::<Span>());
+        }
+        for id in 0..600 {
+            queue.remove(RequestId(id));
+        }
+        assert!(queue.work.is_empty());
     }
 }
