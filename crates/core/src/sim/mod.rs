@@ -3,8 +3,8 @@
 mod figures;
 pub mod fit;
 pub mod policies;
-pub mod reproduce;
 mod record;
+pub mod reproduce;
 mod single_worker;
 pub mod sweep;
 mod world;
