@@ -47,7 +47,7 @@ pub(crate) struct Args {
     /// Print JSON instead of text
     #[arg(long)]
     json: bool,
-    /// Where the run folder goes [default: runs/demo-<time>]
+    /// Where the run folder goes [default: runs/demo-TIME]
     #[arg(long, value_name = "DIR")]
     result_dir: Option<PathBuf>,
 }
