@@ -110,7 +110,7 @@ impl Workload {
     /// Deep overload: the first rows of Azure's conversation trace, sped up to twice of what this engine can do.
     ///
     /// The trace names no tenants; every row is given one by its place, in the shares and with the limits of
-    /// [`conversation_tenants`]. Capacity is the rate of completions when all rows wait from the start.
+    /// `conversation_tenants`. Capacity is the rate of completions when all rows wait from the start.
     ///
     /// # Errors
     /// [`WorkloadError`] if the text is not that trace.
