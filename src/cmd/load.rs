@@ -31,6 +31,10 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
         say(plan.to_ndjson().trim_end());
         return Ok(ExitCode::SUCCESS);
     }
+    if plan.arrivals().iter().any(|a| !plan.blocks(a).is_empty()) {
+        let problem = "--trace: prompts that share blocks cannot be sent yet; `elasticserve sim run` replays them";
+        return Err(BadConfig(problem.to_owned()).into());
+    }
     let folder = args.result_dir.clone().unwrap_or_else(|| default_folder(&args.name));
     let as_json = args.json;
     let config = config(args, &plan)?;

@@ -8,6 +8,7 @@ mod policy;
 mod replay;
 mod reproduce;
 mod run;
+mod single_worker;
 mod sweep;
 
 use std::process::ExitCode;
@@ -31,6 +32,8 @@ enum What {
     Reproduce(reproduce::Args),
     /// Compare the scheduler's policies on the published workloads, and check what they must reach.
     Policies(policies::Args),
+    /// Replay one overload in front of an engine that does not batch, under both orders.
+    SingleWorker(single_worker::Args),
     /// Simulate every combination of rates, policies and seeds, and find each policy's knee.
     Sweep(Box<sweep::Args>),
 }
@@ -41,6 +44,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
         What::Fit(args) => fit::run(&args),
         What::Reproduce(args) => reproduce::run(&args),
         What::Policies(args) => policies::run(&args),
+        What::SingleWorker(args) => single_worker::run(&args),
         What::Sweep(args) => sweep::run(&args),
     }
 }

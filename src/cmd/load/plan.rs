@@ -1,6 +1,11 @@
 //! The plan: drawn from the arguments, or read from a file.
 
-use elasticserve_core::work::{ArrivalProcess, Extent, Lengths, Plan, PlanSpec, PlanTenant};
+use std::path::Path;
+
+use elasticserve_core::slo::Slo;
+use elasticserve_core::work::{
+    ArrivalProcess, Extent, Lengths, Plan, PlanSpec, PlanTenant, TraceFormat, TraceOptions, read_trace,
+};
 
 use super::work::{Pattern, WorkArgs};
 use crate::cmd::BadConfig;
@@ -15,6 +20,9 @@ pub(crate) fn from_args(args: &WorkArgs) -> Result<Plan, BadConfig> {
         let bad = |problem: String| BadConfig(format!("--plan {}: {problem}", path.display()));
         let text = std::fs::read_to_string(path).map_err(|e| bad(e.to_string()))?;
         return Plan::from_ndjson(&text).map_err(|e| bad(e.to_string()));
+    }
+    if let Some(path) = &args.trace {
+        return from_trace(path, args);
     }
     let rate = args.request_rate.ok_or_else(|| BadConfig("--request-rate is missing".to_owned()))?;
     let process = match args.arrival_pattern {
@@ -43,4 +51,23 @@ pub(crate) fn from_args(args: &WorkArgs) -> Result<Plan, BadConfig> {
         return Err(BadConfig("--duration is too short for a single request at this --request-rate".to_owned()));
     }
     Ok(plan)
+}
+
+/// A recorded trace. The limits of `--goodput` hold for all of it; a trace that names its tenants gets
+/// theirs from a gateway's configuration.
+fn from_trace(path: &Path, args: &WorkArgs) -> Result<Plan, BadConfig> {
+    let bad = |problem: String| BadConfig(format!("--trace {}: {problem}", path.display()));
+    let text = std::fs::read_to_string(path).map_err(|e| bad(e.to_string()))?;
+    let format = TraceFormat::detect(&text).map_err(|e| bad(e.to_string()))?;
+    let slo = args.limits.slo();
+    let tenants = match format {
+        TraceFormat::Tenants if slo != Slo::default() => {
+            return Err(bad("it names its tenants, so --goodput cannot say their limits".to_owned()));
+        }
+        TraceFormat::Tenants => Vec::new(),
+        TraceFormat::Mooncake | TraceFormat::Azure => vec![PlanTenant { name: TENANT.to_owned(), share: 1.0, slo }],
+    };
+    let options = TraceOptions { speed_up: args.trace_speedup, limit: args.trace_rows, tenants };
+    let source = path.file_name().unwrap_or_default().to_string_lossy();
+    read_trace(format, &text, &source, &options).map_err(|e| bad(e.to_string()))
 }

@@ -1,5 +1,6 @@
 //! The work that is offered: flags that `load` and the simulator share.
 
+use std::num::NonZeroU32;
 use std::path::PathBuf;
 
 use elasticserve_core::slo::Slo;
@@ -13,14 +14,14 @@ pub(super) const LIMITS: &str = "Limits";
 pub(crate) struct WorkArgs {
     /// Requests per second.
     #[arg(long, value_name = "RATE", value_parser = parse_rate, help_heading = WORK)]
-    #[arg(required_unless_present = "plan")]
+    #[arg(required_unless_present_any = ["plan", "trace"])]
     pub(super) request_rate: Option<f64>,
     /// Gaps between arrivals: exponential (poisson) or all equal (constant).
     #[arg(long, value_enum, value_name = "PATTERN", default_value = "poisson", help_heading = WORK)]
     pub(super) arrival_pattern: Pattern,
     /// How many requests.
     #[arg(long, visible_alias = "request-count", value_name = "COUNT", help_heading = WORK)]
-    #[arg(value_parser = clap::value_parser!(u32).range(1..=20_000_000), required_unless_present_any = ["duration", "plan"])]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=20_000_000), required_unless_present_any = ["duration", "plan", "trace"])]
     pub(super) num_prompts: Option<u32>,
     /// For how long requests arrive, in place of --num-prompts.
     #[arg(long, visible_alias = "benchmark-duration", value_name = "SECONDS", value_parser = parse_seconds)]
@@ -44,6 +45,16 @@ pub(crate) struct WorkArgs {
     #[arg(long, value_name = "FILE", help_heading = WORK)]
     #[arg(conflicts_with_all = ["request_rate", "num_prompts", "duration", "goodput"])]
     pub(super) plan: Option<PathBuf>,
+    /// Replay a trace: Mooncake JSON lines, Azure CSV, or CSV of i,arrival_s,tenant,input_tokens,output_tokens.
+    #[arg(long, value_name = "FILE", help_heading = WORK)]
+    #[arg(conflicts_with_all = ["request_rate", "num_prompts", "duration", "plan"])]
+    pub(super) trace: Option<PathBuf>,
+    /// The trace's arrivals come so many times faster than recorded.
+    #[arg(long, value_name = "FACTOR", default_value_t = 1.0, value_parser = parse_rate, help_heading = WORK)]
+    pub(super) trace_speedup: f64,
+    /// Only so many rows from the trace's start.
+    #[arg(long, value_name = "COUNT", help_heading = WORK)]
+    pub(super) trace_rows: Option<NonZeroU32>,
     #[command(flatten)]
     pub(super) limits: LimitArgs,
 }

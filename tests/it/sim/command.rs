@@ -235,3 +235,62 @@ fn what_is_wrong_is_told_by_its_flag_with_the_exit_code_of_its_kind() {
     }
     assert!(!new.exists(), "nothing was started");
 }
+
+#[test]
+fn a_trace_is_replayed_with_its_own_lengths_times_and_shared_blocks() {
+    let folder = tempfile::tempdir().unwrap();
+    let trace = folder.path().join("trace.jsonl");
+    // The second prompt goes on where the first one ends; the third shares nothing.
+    let row = |ms: u32, input: u32, blocks: &str| {
+        format!("{{\"timestamp\": {ms}, \"input_length\": {input}, \"output_length\": 3, \"hash_ids\": [{blocks}]}}\n")
+    };
+    let text = [row(0, 1024, "1, 2"), row(4_000, 1536, "1, 2, 3"), row(8_000, 512, "9")].concat();
+    std::fs::write(&trace, text).unwrap();
+    let runs = folder.path().join("run");
+    let output = sim(&[
+        "run",
+        "--trace",
+        trace.to_str().unwrap(),
+        "--trace-speedup",
+        "2",
+        "--result-dir",
+        runs.to_str().unwrap(),
+    ]);
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    let run = read_run(&runs).unwrap();
+    let rows: Vec<_> =
+        run.rows.iter().map(|r| (r.planned.as_nanos() / 1_000_000, r.input_planned, r.cached_tokens)).collect();
+    assert_eq!(rows, [(0, 1024, Some(0)), (2_000, 1536, Some(1024)), (4_000, 512, Some(0))]);
+
+    let azure = "reference/traces/azure_llm_2023_conv.csv";
+    let folder = folder.path().join("azure");
+    let rows = ["--trace-rows", "20", "--permits", "32", "--goodput", "ttft:1000"];
+    let output = sim(&[&["run", "--trace", azure, "--result-dir", folder.to_str().unwrap()], &rows[..]].concat());
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    let summary = Summary::of(&read_run(&folder).unwrap());
+    assert_eq!((summary.figures.planned, summary.figures.completed), (20, 20));
+
+    let output = sim(&["run", "--trace", "Cargo.toml"]);
+    assert_eq!(output.status.code(), Some(64));
+    assert!(
+        stderr(&output).contains("--trace Cargo.toml") && stderr(&output).contains("line 1"),
+        "{}",
+        stderr(&output)
+    );
+}
+
+#[test]
+fn the_single_worker_replay_moves_the_figures_as_published() {
+    let output = sim(&["single-worker", "--json"]);
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    let rows: Vec<Value> = serde_json::from_str(stdout(&output)).unwrap();
+    let figure = |policy: &str, source: &str, name: &str| {
+        let row = rows.iter().find(|r| r["policy"] == policy && r["source"] == source).unwrap();
+        row[name].as_f64().unwrap()
+    };
+    for name in ["goodput_share", "jain", "min_tenant_attainment", "ttft_p95_ms"] {
+        let change = |source| figure("wfq", source, name) - figure("fcfs", source, name);
+        assert!(change("published") > 0.0 && change("simulated") > 0.0, "{name}");
+    }
+    assert_eq!(figure("wfq", "published", "goodput_share"), 0.2467);
+}
