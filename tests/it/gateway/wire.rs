@@ -165,21 +165,21 @@ async fn audio_comes_as_a_form_and_passes_unread() {
     assert_eq!(answer.unwrap().status, 200);
 }
 
-#[tokio::test(start_paused = true)]
+#[tokio::test]
 async fn a_request_head_beyond_the_bound_is_a_431() {
+    let (gateway, _backend) = on_sockets(1, |_| {}).await;
     for extra in [70_000, 300_000] {
-        let (mut gateway, backend) = Piped::start(1, |_| {});
-        let mut request = completion("");
-        request.headers_mut().insert("x-long", HeaderValue::from_str(&"a".repeat(extra)).unwrap());
-        match gateway.client().await.send(request).await {
-            Ok(answer) => assert_eq!(answer.status, 431),
-            // Closed before all of it was read.
-            Err(error) => {
-                assert!(error.is_incomplete_message() || error.is_canceled() || error.is_closed(), "{error:?}");
-            }
-        }
-        assert!(!backend.has_call());
+        let mut stream = tokio::net::TcpStream::connect(gateway.data_addr()).await.unwrap();
+        let head = format!("POST /v1/completions HTTP/1.1\r\nhost: g\r\nx-long: {}\r\n\r\n", "a".repeat(extra));
+        // The gateway may close before all of it is written.
+        let _ = stream.write_all(head.as_bytes()).await;
+        let mut answer = Vec::new();
+        let _ = soon("the connection is closed", stream.read_to_end(&mut answer)).await;
+        // What is closed with unread bytes may reset the answer away; it is never served.
+        assert!(answer.is_empty() || answer.starts_with(b"HTTP/1.1 431 "), "{}", String::from_utf8_lossy(&answer));
+        assert_eq!(gateway.service().totals().offers, 0);
     }
+    gateway.stop().await;
 }
 
 #[tokio::test(start_paused = true)]
