@@ -1,11 +1,13 @@
 //! What holds under every order and admission, tried on random work.
 
 use std::collections::BTreeMap;
+use std::num::NonZeroU32;
 
 use super::*;
 use crate::engine::{Profile, Prompt};
 use crate::rng::{Random, Stream};
 use crate::sim::{GatewaySetup, Setup, run};
+use crate::slo::Slo;
 use crate::work::{Arrival, Plan, PlanTenant};
 
 const ORDERS: [Order; 5] = [Order::Fcfs, Order::Wfq, Order::Priority, Order::LeastSlack, Order::ShortestFirst];

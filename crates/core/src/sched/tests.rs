@@ -1,3 +1,5 @@
+use std::num::NonZeroU32;
+
 use super::*;
 
 fn tenant(weight: u32, max_permits: Option<u32>) -> TenantPolicy {

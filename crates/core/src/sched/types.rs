@@ -1,0 +1,190 @@
+//! What goes into the scheduler and what comes out of it.
+
+use std::collections::BTreeMap;
+use std::num::NonZeroU32;
+
+use super::order::Order;
+use super::predict::Predict;
+use super::price::Price;
+use crate::ids::{BackendId, RequestId, TenantId};
+use crate::outcome::{How, RejectReason};
+use crate::slo::Slo;
+use crate::time::{Span, Tick};
+
+/// The most backends of one scheduler: as many as [`BackendId`] can number. More are left out.
+pub const MAX_BACKENDS: usize = 1 << 16;
+
+/// What a scheduler is built from.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Permits of each backend, of [`MAX_BACKENDS`] at most: the requests that it may work on at once.
+    pub backends: Vec<u32>,
+    /// The tenants; a request names one by its place.
+    pub tenants: Vec<TenantPolicy>,
+    /// Who goes next.
+    pub order: Order,
+    /// The most requests that may wait.
+    pub depth: usize,
+    /// The most bytes of request bodies that may wait.
+    pub max_bytes: u64,
+    /// How long a request may wait, unless it asks for less; `None` for as long as it takes.
+    pub budget: Option<Span>,
+    /// What turns away requests that cannot meet their limits; `None` for nothing.
+    pub predict: Option<Predict>,
+    /// What also turns away requests that cost the others more than they are worth; without effect unless
+    /// `predict` is set.
+    pub price: Option<Price>,
+    /// How long a class may hold back what came before it, under [`Order::Priority`].
+    pub guard: Span,
+}
+
+/// What the scheduler knows of a tenant.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub struct TenantPolicy {
+    /// The tenant's share of the seats relative to the others, where the order honours it.
+    pub weight: NonZeroU32,
+    /// The most permits that the tenant may hold at once; with 0 all that it offers is refused.
+    pub max_permits: Option<u32>,
+    /// Its class under [`Order::Priority`], 0 the first.
+    pub class: u32,
+    /// Its limits. Under [`Order::LeastSlack`] a request with tighter ones goes no earlier for them; with
+    /// `None` it does.
+    pub slo: Option<Slo>,
+}
+
+impl Default for TenantPolicy {
+    fn default() -> Self {
+        Self { weight: NonZeroU32::MIN, max_permits: None, class: 0, slo: None }
+    }
+}
+
+impl Settings {
+    /// First come, first served over the given backends, for a single tenant, without a wait limit.
+    #[must_use]
+    pub fn fcfs(backends: Vec<u32>) -> Self {
+        Self {
+            backends,
+            tenants: vec![TenantPolicy::default()],
+            order: Order::Fcfs,
+            depth: 256,
+            max_bytes: 256 << 20,
+            budget: None,
+            predict: None,
+            price: None,
+            guard: Span::from_secs(10),
+        }
+    }
+}
+
+/// A request that asks to be scheduled.
+#[derive(Copy, Clone, Debug)]
+pub struct Offer {
+    /// Whose it is. A place that does not exist is treated as the last tenant.
+    pub tenant: TenantId,
+    /// The size of its body, which is held while it waits.
+    pub bytes: u64,
+    /// The time it is expected to hold a seat. Never zero: zero counts as one nanosecond.
+    pub cost: Span,
+    /// How long it is willing to wait; the shorter of this and [`Settings::budget`] holds.
+    pub budget: Option<Span>,
+    /// Prompt tokens.
+    pub input: u32,
+    /// Answer tokens, at least 1.
+    pub output: u32,
+    /// Its limits.
+    pub slo: Slo,
+}
+
+impl Default for Offer {
+    /// A request of one token by the first tenant, without limits.
+    fn default() -> Self {
+        Self {
+            tenant: TenantId::default(),
+            bytes: 0,
+            cost: Span::ZERO,
+            budget: None,
+            input: 1,
+            output: 1,
+            slo: Slo::default(),
+        }
+    }
+}
+
+/// A request was turned away.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub struct Rejection {
+    /// The request.
+    pub id: RequestId,
+    /// Why.
+    pub reason: RejectReason,
+    /// When another try has a chance, by the measured rate at which permits come back; `None` before
+    /// that rate is known.
+    pub retry_after: Option<Span>,
+}
+
+/// What [`Scheduler::poll`](super::Scheduler::poll) asks the caller to do.
+#[derive(Debug)]
+#[must_use]
+pub enum Action {
+    /// Send the request to the ticket's backend.
+    Grant(Ticket),
+    /// Turn the waiting request away.
+    Expire(Rejection),
+}
+
+/// The right to occupy one seat of one backend. Not copyable; give it back with
+/// [`Scheduler::release`](super::Scheduler::release).
+#[derive(Debug)]
+#[must_use = "a ticket holds a permit until it is released"]
+pub struct Ticket {
+    pub(super) id: RequestId,
+    pub(super) backend: BackendId,
+    pub(super) tenant: TenantId,
+    pub(super) granted: Tick,
+    pub(super) waited: Span,
+}
+
+impl Ticket {
+    /// The request that may go.
+    #[must_use]
+    pub const fn id(&self) -> RequestId {
+        self.id
+    }
+    /// Whose it is.
+    #[must_use]
+    pub const fn tenant(&self) -> TenantId {
+        self.tenant
+    }
+    /// Where it may go.
+    #[must_use]
+    pub const fn backend(&self) -> BackendId {
+        self.backend
+    }
+    /// When it was granted.
+    #[must_use]
+    pub const fn granted(&self) -> Tick {
+        self.granted
+    }
+    /// How long it waited.
+    #[must_use]
+    pub const fn waited(&self) -> Span {
+        self.waited
+    }
+}
+
+/// Counters since the start. At rest `offers` equals the sum of all endings.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Totals {
+    /// Requests offered.
+    pub offers: u64,
+    /// Turned away at arrival, by reason.
+    pub rejected: BTreeMap<RejectReason, u64>,
+    /// Turned away while waiting, by reason.
+    pub expired: BTreeMap<RejectReason, u64>,
+    /// Withdrawn while waiting.
+    pub cancelled: u64,
+    /// Granted a permit.
+    pub granted: u64,
+    /// Permits given back, by how the work ended.
+    pub released: BTreeMap<How, u64>,
+}
