@@ -7,6 +7,7 @@ use std::process::ExitCode;
 use anyhow::Context;
 use elasticserve_core::engine::Profile;
 use elasticserve_core::ledger::Tolerances;
+use elasticserve_core::sim::reproduce::vllm_bench;
 use elasticserve_core::slo::Slo;
 use elasticserve_core::time::Span;
 use elasticserve_core::work::{Arrival, Plan, PlanTenant};
@@ -54,8 +55,9 @@ pub(crate) struct Args {
 
 /// The published deployment.
 const PROFILE: &str = "gb10-qwen3-8b-fp8";
-/// The published arrivals: what `vllm bench serve` draws for seed 7, at 1 request/s.
-const ARRIVALS: &str = include_str!("../../reference/traces/vllm_bench_seed7_n200_unit_rate.csv");
+/// The published arrivals: what `vllm bench serve` draws for this seed and count.
+const SEED: u64 = 7;
+const REQUESTS: u32 = 200;
 const SOURCE: &str = "vllm bench serve, seed 7, 200 requests";
 const RATE: f64 = 16.0;
 const INPUT: u32 = 256;
@@ -190,12 +192,9 @@ impl Demo {
 
 /// The published overload.
 fn published_plan() -> anyhow::Result<Plan> {
-    let arrivals = ARRIVALS.lines().skip(1).enumerate().map(|(i, line)| {
-        let (_, time) = line.split_once(',').context("the recorded arrivals")?;
-        let at = Span::from_secs_f64(time.trim().parse::<f64>()? / RATE);
-        Ok(Arrival { index: 0, at, tenant: 0, input: INPUT, output: OUTPUT, prompt: i as u64 })
-    });
-    let arrivals: Vec<Arrival> = arrivals.collect::<anyhow::Result<_>>()?;
+    let times = vllm_bench(SEED, REQUESTS, RATE).context("the recorded arrivals")?;
+    let arrival = |(at, prompt)| Arrival { index: 0, at, tenant: 0, input: INPUT, output: OUTPUT, prompt };
+    let arrivals: Vec<Arrival> = times.into_iter().zip(0..).map(arrival).collect();
     let slo =
         Slo { ttft: Some(Span::from_millis(1000)), tpot: Some(Span::from_millis(100)), e2e: Some(Span::from_secs(15)) };
     let tenants = vec![PlanTenant { name: "default".into(), share: 1.0, slo }];

@@ -20,6 +20,7 @@ pub use column::{Column, Rule};
 pub use published::{GatewayTimes, Published, PublishedError};
 pub use report::{Cell, Report};
 pub use scenario::{Deployment, Scenario};
+pub use traces::vllm_bench;
 
 use crate::engine::Profile;
 use crate::sched::AuditError;
