@@ -135,6 +135,7 @@ fn reason(code: &str) -> &str {
         "slo_infeasible" => "even an idle server could not meet its limits",
         "predicted_late" => "it would have been answered too late",
         "queue_full" => "as much waited as may",
+        "tenant_limit" => "as much of its tenant waited as may",
         "queue_expired" => "its latest start, or its time to wait, passed in the queue",
         "no_backend" => "no backend was up",
         "draining" => "the gateway was shutting down",

@@ -3,6 +3,7 @@
 #![cfg(test)]
 
 mod fairness;
+mod limits;
 mod model;
 
 use std::collections::BTreeMap;
@@ -23,7 +24,9 @@ fn tenant(random: &mut Random) -> TenantPolicy {
         6 => Some(0),
         _ => Some(random.between(1, 3) as u32),
     };
-    TenantPolicy { weight, max_permits, ..TenantPolicy::default() }
+    let max_queued = (random.between(0, 3) == 0).then(|| random.between(0, 6) as u32);
+    let max_queued_bytes = (random.between(0, 3) == 0).then(|| random.between(0, 400));
+    TenantPolicy { weight, max_permits, max_queued, max_queued_bytes, ..TenantPolicy::default() }
 }
 
 #[test]
@@ -45,8 +48,8 @@ fn any_sequence_of_operations_keeps_the_books_and_ends_every_request_once() {
         }
         *endings.entry("cancelled".into()).or_insert(0) += totals.cancelled;
     }
-    // Three reasons at arrival, three while waiting, a cancel and four ways to end work.
-    assert_eq!(endings.len(), 11, "{endings:?}");
+    // Four reasons at arrival, three while waiting, a cancel and four ways to end work.
+    assert_eq!(endings.len(), 12, "{endings:?}");
     assert!(endings.values().all(|count| *count > 500), "{endings:?}");
 }
 

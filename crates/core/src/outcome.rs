@@ -117,6 +117,8 @@ pub enum RejectReason {
     PredictedLate,
     /// The queue holds as many requests or bytes as it may.
     QueueFull,
+    /// As many requests or bytes of its tenant wait as may.
+    TenantLimit,
     /// It waited as long as its budget allows.
     QueueExpired,
     /// No backend is up.
@@ -127,10 +129,11 @@ pub enum RejectReason {
 
 impl RejectReason {
     /// Every reason.
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 7] = [
         Self::SloInfeasible,
         Self::PredictedLate,
         Self::QueueFull,
+        Self::TenantLimit,
         Self::QueueExpired,
         Self::NoBackend,
         Self::Draining,
@@ -143,6 +146,7 @@ impl RejectReason {
             Self::SloInfeasible => "slo_infeasible",
             Self::PredictedLate => "predicted_late",
             Self::QueueFull => "queue_full",
+            Self::TenantLimit => "tenant_limit",
             Self::QueueExpired => "queue_expired",
             Self::NoBackend => "no_backend",
             Self::Draining => "draining",

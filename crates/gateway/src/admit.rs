@@ -199,7 +199,7 @@ impl Waiting {
         match answer {
             Ok(answer) => answer,
             // The sender is dropped unsent only if the scheduler forgets a request, which is a defect.
-            Err(_) => Err(Rejection { id: self.id, reason: RejectReason::Draining, retry_after: None }),
+            Err(_) => Err(Rejection { id: self.id, reason: RejectReason::Draining, limit: None, retry_after: None }),
         }
     }
 }

@@ -120,11 +120,11 @@ impl Shared {
         let mut meter = Meter::start(Arc::clone(&self.metrics), self.clock, account);
         let waiting = match self.admission.offer(offer) {
             Ok(waiting) => waiting,
-            Err(rejection) => return Err((Refusal::Rejected(rejection), Some(meter))),
+            Err(rejection) => return Err((self.rejected(task.tenant, rejection), Some(meter))),
         };
         let permit = match waiting.answer().await {
             Ok(permit) => permit,
-            Err(rejection) => return Err((Refusal::Rejected(rejection), Some(meter))),
+            Err(rejection) => return Err((self.rejected(task.tenant, rejection), Some(meter))),
         };
         let (backend, waited) = (permit.backend(), permit.waited());
         meter.granted(backend, waited);
@@ -151,7 +151,7 @@ impl Shared {
     async fn pass_by(&self, request: Request<Incoming>, id: &HeaderValue) -> Scheduled {
         let (outgoing, _) = self.take_in(request, id).await.map_err(unmetered)?;
         let Some(backend) = self.health.first_open() else {
-            return Err(unmetered(Refusal::Rejected(self.nowhere_to_go())));
+            return Err(unmetered(Refusal::Rejected(self.nowhere_to_go(), None)));
         };
         match self.upstream.send(&self.config.backends[backend.index()], &outgoing).await {
             Ok(response) => {
@@ -189,10 +189,16 @@ impl Shared {
         }
     }
 
+    /// A refusal by the scheduler, with the tenant's name where it is about the tenant.
+    fn rejected(&self, tenant: TenantId, rejection: Rejection) -> Refusal {
+        let name = rejection.limit.map(|_| self.config.tenants[tenant.index()].name.clone());
+        Refusal::Rejected(rejection, name)
+    }
+
     fn nowhere_to_go(&self) -> Rejection {
         let draining = self.draining.load(Ordering::Relaxed);
         let reason = if draining { RejectReason::Draining } else { RejectReason::NoBackend };
-        Rejection { id: elasticserve_core::ids::RequestId(0), reason, retry_after: None }
+        Rejection { id: elasticserve_core::ids::RequestId(0), reason, limit: None, retry_after: None }
     }
 
     /// Reads a request whole and checks what does not depend on the scheduler.

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use elasticserve_core::outcome::RejectReason;
 use elasticserve_core::rng::mix;
-use elasticserve_core::sched::Rejection;
+use elasticserve_core::sched::{Rejection, TenantLimit};
 use elasticserve_core::time::Span;
 use http::header::{self, HeaderValue};
 use http::{Response, StatusCode};
@@ -35,21 +35,36 @@ pub(crate) enum Refusal {
     BodyBroken,
     #[error("{0}")]
     BadBody(String),
-    #[error("{}", rejected(.0))]
-    Rejected(Rejection),
+    /// By the scheduler; the tenant's name where the reason is a bound of its own.
+    #[error("{}", rejected(.0, .1.as_deref()))]
+    Rejected(Rejection, Option<String>),
     #[error("the backend failed: {0}")]
     Upstream(#[source] UpstreamError),
 }
 
-fn rejected(rejection: &Rejection) -> &'static str {
+fn rejected(rejection: &Rejection, tenant: Option<&str>) -> String {
+    let tenant = tenant.unwrap_or("this tenant");
+    match rejection.limit {
+        Some(TenantLimit::Queued(max)) => {
+            return format!("{tenant} has as many requests waiting as it may: max_queued is {max}");
+        }
+        Some(TenantLimit::QueuedBytes(max)) => {
+            return format!(
+                "the waiting requests of {tenant} would be larger than they may: max_queued_bytes is {max}"
+            );
+        }
+        None => {}
+    }
     match rejection.reason {
         RejectReason::SloInfeasible => "the latency limits of this request cannot be met, even by an idle server",
         RejectReason::PredictedLate => "this request would be answered later than its latency limits allow",
         RejectReason::QueueFull => "the queue is full: the server has more work than it can take",
+        RejectReason::TenantLimit => "as much of this tenant waits as may",
         RejectReason::QueueExpired => "no seat became free within the time that a request may wait",
         RejectReason::NoBackend => "no backend is up",
         RejectReason::Draining => "the gateway is shutting down",
     }
+    .to_owned()
 }
 
 /// Retries sooner than this help nobody.
@@ -70,7 +85,7 @@ impl Refusal {
             Self::BodyTooSlow { .. } => "body_timeout",
             Self::BodyBroken => "body_broken",
             Self::BadBody(_) => "bad_body",
-            Self::Rejected(rejection) => rejection.reason.name(),
+            Self::Rejected(rejection, _) => rejection.reason.name(),
             Self::Upstream(UpstreamError::ConnectTimeout(_) | UpstreamError::HeadTimeout(_)) => "backend_timeout",
             Self::Upstream(_) => "backend_failed",
         }
@@ -85,11 +100,12 @@ impl Refusal {
             Self::BodyTooLarge { .. } => StatusCode::PAYLOAD_TOO_LARGE,
             Self::BodyTooSlow { .. } => StatusCode::REQUEST_TIMEOUT,
             Self::Host | Self::BadHeader { .. } | Self::BodyBroken | Self::BadBody(_) => StatusCode::BAD_REQUEST,
-            Self::Rejected(rejection) => match rejection.reason {
+            Self::Rejected(rejection, _) => match rejection.reason {
                 RejectReason::SloInfeasible => infeasible,
-                RejectReason::PredictedLate | RejectReason::QueueFull | RejectReason::QueueExpired => {
-                    StatusCode::TOO_MANY_REQUESTS
-                }
+                RejectReason::PredictedLate
+                | RejectReason::QueueFull
+                | RejectReason::TenantLimit
+                | RejectReason::QueueExpired => StatusCode::TOO_MANY_REQUESTS,
                 RejectReason::NoBackend | RejectReason::Draining => StatusCode::SERVICE_UNAVAILABLE,
             },
             Self::Upstream(UpstreamError::ConnectTimeout(_) | UpstreamError::HeadTimeout(_)) => {
@@ -112,16 +128,19 @@ impl Refusal {
     fn closes(&self) -> bool {
         match self {
             Self::BodyTooLarge { .. } | Self::BodyTooSlow { .. } | Self::BodyBroken | Self::Host => true,
-            Self::Rejected(rejection) => rejection.reason == RejectReason::Draining,
+            Self::Rejected(rejection, _) => rejection.reason == RejectReason::Draining,
             _ => false,
         }
     }
 
     /// The value that llm-d's router uses for the same reason.
     fn dropped_reason(&self) -> Option<&'static str> {
-        let Self::Rejected(rejection) = self else { return None };
+        let Self::Rejected(rejection, _) = self else { return None };
         Some(match rejection.reason {
-            RejectReason::SloInfeasible | RejectReason::PredictedLate | RejectReason::QueueFull => "rejected-saturated",
+            RejectReason::SloInfeasible
+            | RejectReason::PredictedLate
+            | RejectReason::QueueFull
+            | RejectReason::TenantLimit => "rejected-saturated",
             RejectReason::QueueExpired => "rejected-ttl-expired",
             RejectReason::NoBackend => "rejected-no-endpoints",
             RejectReason::Draining => "rejected-shutting-down",
@@ -130,7 +149,7 @@ impl Refusal {
 
     /// When to try again: by the measured drain rate, spread so that the refused do not return together.
     fn retry_after(&self) -> Option<Span> {
-        let Self::Rejected(rejection) = self else { return None };
+        let Self::Rejected(rejection, _) = self else { return None };
         if rejection.reason == RejectReason::SloInfeasible {
             return None;
         }
@@ -143,7 +162,7 @@ impl Refusal {
     /// client that is too slow once will be too slow again.
     fn is_pointless_to_retry(&self) -> bool {
         matches!(self, Self::BodyTooSlow { .. })
-            || matches!(self, Self::Rejected(Rejection { reason: RejectReason::SloInfeasible, .. }))
+            || matches!(self, Self::Rejected(Rejection { reason: RejectReason::SloInfeasible, .. }, _))
     }
 
     /// The answer.
@@ -163,7 +182,7 @@ impl Refusal {
         headers.insert(REASON, HeaderValue::from_static(self.code()));
         headers.insert(
             OUTCOME,
-            HeaderValue::from_static(if matches!(self, Self::Rejected(_)) { "rejected" } else { "failed" }),
+            HeaderValue::from_static(if matches!(self, Self::Rejected(..)) { "rejected" } else { "failed" }),
         );
         if let Some(reason) = self.dropped_reason() {
             headers.insert(DROPPED_REASON, HeaderValue::from_static(reason));
@@ -205,7 +224,7 @@ mod tests {
     const INFEASIBLE: StatusCode = StatusCode::UNPROCESSABLE_ENTITY;
 
     fn refusal(reason: RejectReason, retry_after: Option<Span>) -> Refusal {
-        Refusal::Rejected(Rejection { id: RequestId(3), reason, retry_after })
+        Refusal::Rejected(Rejection { id: RequestId(3), reason, limit: None, retry_after }, None)
     }
 
     #[test]
@@ -213,6 +232,7 @@ mod tests {
         for (reason, status) in [
             (RejectReason::QueueFull, 429),
             (RejectReason::QueueExpired, 429),
+            (RejectReason::TenantLimit, 429),
             (RejectReason::PredictedLate, 429),
             (RejectReason::NoBackend, 503),
             (RejectReason::Draining, 503),
@@ -241,7 +261,8 @@ mod tests {
     fn retry_times_follow_the_drain_rate_within_bounds_and_are_spread() {
         let at = |after: Option<Span>, id: u64| {
             let reason = RejectReason::QueueFull;
-            Refusal::Rejected(Rejection { id: RequestId(id), reason, retry_after: after }).retry_after().unwrap()
+            let rejection = Rejection { id: RequestId(id), reason, limit: None, retry_after: after };
+            Refusal::Rejected(rejection, None).retry_after().unwrap()
         };
         assert!(at(Some(Span::from_millis(3)), 1) >= Span::from_secs(1));
         assert!(at(Some(Span::from_secs(3600)), 1) <= Span::from_secs(60));

@@ -6,6 +6,7 @@ mod determinism;
 mod failures;
 mod leaving;
 mod lifecycle;
+mod limits;
 mod permits;
 mod replay;
 mod streaming;

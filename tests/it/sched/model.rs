@@ -290,8 +290,19 @@ impl<'a> Books<'a> {
         let lane = self.lane(offer.tenant);
         let room = self.waiting.len() < self.settings.depth && bytes <= u128::from(self.settings.max_bytes);
         let starts = self.any_free() && self.under_cap(lane) && bytes <= u128::from(u64::MAX);
-        let queues = room && self.settings.tenants[lane].max_permits != Some(0);
-        self.refuse_all().or((!starts && !queues).then_some(RejectReason::QueueFull))
+        let tenant = &self.settings.tenants[lane];
+        let queues = room && tenant.max_permits != Some(0);
+        let own = || self.waiting.values().filter(|w| w.lane == lane);
+        let own_bytes = own().map(|w| u128::from(w.bytes)).sum::<u128>() + u128::from(offer.bytes);
+        let limited = tenant.max_queued.is_some_and(|max| own().count() >= max as usize)
+            || tenant.max_queued_bytes.is_some_and(|max| own_bytes > u128::from(max));
+        let reason = match () {
+            () if starts => None,
+            () if bytes > u128::from(u64::MAX) => Some(RejectReason::QueueFull),
+            () if limited => Some(RejectReason::TenantLimit),
+            () => (!queues).then_some(RejectReason::QueueFull),
+        };
+        self.refuse_all().or(reason)
     }
 
     fn lane(&self, tenant: TenantId) -> usize {

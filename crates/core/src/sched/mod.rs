@@ -38,7 +38,7 @@ pub use estimate::{Caution, CostModel};
 pub use order::Order;
 pub use predict::{Observation, Predict, Prediction};
 pub use price::{Price, Stall};
-pub use types::{Action, MAX_BACKENDS, Offer, Rejection, Settings, TenantPolicy, Ticket, Totals};
+pub use types::{Action, MAX_BACKENDS, Offer, Rejection, Settings, TenantLimit, TenantPolicy, Ticket, Totals};
 
 use crate::ids::{BackendId, RequestId, TenantId};
 use crate::outcome::{How, RejectReason};
@@ -103,7 +103,8 @@ impl Scheduler {
 
     /// Offers a request: it is queued under the returned id, or turned away at once.
     ///
-    /// A request that a free permit could serve now is never turned away for the queue's size.
+    /// A request that a free permit could serve now is never turned away for the queue's size or its tenant's
+    /// part of it.
     ///
     /// # Errors
     /// The [`Rejection`] if it is turned away.
@@ -111,9 +112,9 @@ impl Scheduler {
         let id = RequestId(self.next_id);
         self.next_id += 1;
         self.totals.offers += 1;
-        if let Some(reason) = self.refusal(&offer) {
+        if let Some((reason, limit)) = self.refusal(&offer) {
             *self.totals.rejected.entry(reason).or_default() += 1;
-            return Err(self.rejection(id, reason));
+            return Err(Rejection { limit, ..self.rejection(id, offer.tenant, reason) });
         }
         let mut waiting = self.waiting(now, id, &offer);
         let free = self.free();
@@ -123,7 +124,7 @@ impl Scheduler {
                 Ok(latest) => waiting.latest = Some(latest),
                 Err(reason) => {
                     *self.totals.rejected.entry(reason).or_default() += 1;
-                    return Err(self.rejection(id, reason));
+                    return Err(self.rejection(id, offer.tenant, reason));
                 }
             }
         }
@@ -170,7 +171,7 @@ impl Scheduler {
         // The only place that makes tickets also fills `running`, so the entry exists.
         let Some((backend, tenant)) = self.running.remove(&ticket.id) else { return };
         self.backends[backend.index()].in_use -= 1;
-        self.queue.permit_returned(tenant);
+        self.queue.permit_returned(now, tenant);
         self.releases.record(now, !self.queue.is_empty());
         if let Some(forecast) = &mut self.forecast {
             forecast.ended(ticket.id, &mut self.queue);
@@ -200,7 +201,7 @@ impl Scheduler {
         if let Some(reason) = self.refuse_all()
             && let Some(waiting) = self.queue.pop_any()
         {
-            return Some(self.expire(waiting.id, reason));
+            return Some(self.expire(&waiting, reason));
         }
         if self.queue.next_expiry().is_some_and(|at| at < now) {
             return self.expire_first();
@@ -285,29 +286,38 @@ impl Scheduler {
         }
     }
 
-    fn refusal(&self, offer: &Offer) -> Option<RejectReason> {
+    fn refusal(&self, offer: &Offer) -> Option<(RejectReason, Option<TenantLimit>)> {
         if let Some(reason) = self.refuse_all() {
-            return Some(reason);
+            return Some((reason, None));
         }
-        let starts_now = self.queue.would_be_next(offer.tenant) && self.backends.iter().any(|b| b.free() > 0);
+        let full = Some((RejectReason::QueueFull, None));
         // The body of what starts now is counted too, until `poll` grants it.
-        let Some(bytes) = self.queue.bytes().checked_add(offer.bytes) else { return Some(RejectReason::QueueFull) };
+        let Some(bytes) = self.queue.bytes().checked_add(offer.bytes) else { return full };
+        if self.queue.would_be_next(offer.tenant) && self.backends.iter().any(|b| b.free() > 0) {
+            return None;
+        }
+        // Its own bound is what a tenant can do something about, so that goes first.
+        if let Some(limit) = self.queue.limit_reached(offer.tenant, offer.bytes) {
+            return Some((RejectReason::TenantLimit, Some(limit)));
+        }
         let fits = self.queue.len() < self.depth && bytes <= self.max_bytes && self.queue.may_ever_start(offer.tenant);
-        (!starts_now && !fits).then_some(RejectReason::QueueFull)
+        if fits { None } else { full }
     }
 
-    fn rejection(&self, id: RequestId, reason: RejectReason) -> Rejection {
-        Rejection { id, reason, retry_after: self.releases.time_for(self.queue.len() as u64 + 1) }
+    fn rejection(&self, id: RequestId, tenant: TenantId, reason: RejectReason) -> Rejection {
+        let of_the_pool = || self.releases.time_for(self.queue.len() as u64 + 1);
+        let retry_after = self.queue.time_for_one_more(tenant).or_else(of_the_pool);
+        Rejection { id, reason, limit: None, retry_after }
     }
 
-    fn expire(&mut self, id: RequestId, reason: RejectReason) -> Action {
+    fn expire(&mut self, waiting: &Waiting, reason: RejectReason) -> Action {
         *self.totals.expired.entry(reason).or_default() += 1;
-        Action::Expire(self.rejection(id, reason))
+        Action::Expire(self.rejection(waiting.id, waiting.tenant, reason))
     }
 
     fn expire_first(&mut self) -> Option<Action> {
         let waiting = self.queue.pop_expired()?;
-        Some(self.expire(waiting.id, RejectReason::QueueExpired))
+        Some(self.expire(&waiting, RejectReason::QueueExpired))
     }
 
     /// The backend with the smallest share of its permits in use; among equals the one that was not

@@ -7,7 +7,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::estimate::Need;
 use super::order::{Order, OrderState, VirtualTime};
-use super::{AuditError, TenantPolicy};
+use super::rate::ReleaseRate;
+use super::{AuditError, TenantLimit, TenantPolicy};
 use crate::ids::{RequestId, TenantId};
 use crate::slo::Slo;
 use crate::time::{Span, Tick};
@@ -37,7 +38,13 @@ struct Lane {
     waiting: BTreeSet<(u64, RequestId)>,
     class: u32,
     in_use: u32,
+    /// How fast its permits come back while it waits for more.
+    releases: ReleaseRate,
     max_permits: Option<u32>,
+    max_queued: Option<u32>,
+    max_queued_bytes: Option<u64>,
+    /// Bytes of bodies that wait.
+    bytes: u64,
     ranked_by: Option<Slo>,
     /// This lane's entry in `heads`, if it has one.
     listed: Option<Head>,
@@ -61,6 +68,12 @@ impl Waiting {
 impl Lane {
     fn may_start(&self) -> bool {
         self.max_permits.is_none_or(|max| self.in_use < max)
+    }
+
+    fn is_within_bounds(&self) -> bool {
+        self.max_permits.is_none_or(|max| self.in_use <= max)
+            && self.max_queued.is_none_or(|max| self.waiting.len() <= max as usize)
+            && self.max_queued_bytes.is_none_or(|max| self.bytes <= max)
     }
 }
 
@@ -90,7 +103,11 @@ impl Queue {
             waiting: BTreeSet::new(),
             class: t.class,
             in_use: 0,
+            releases: ReleaseRate::default(),
             max_permits: t.max_permits,
+            max_queued: t.max_queued,
+            max_queued_bytes: t.max_queued_bytes,
+            bytes: 0,
             ranked_by: t.slo,
             listed: None,
         };
@@ -138,16 +155,28 @@ impl Queue {
         self.lanes[self.lane_of(tenant)].max_permits != Some(0)
     }
 
+    /// The bound of its own that a tenant would exceed with one more waiting request of so many bytes.
+    pub(super) fn limit_reached(&self, tenant: TenantId, bytes: u64) -> Option<TenantLimit> {
+        let lane = &self.lanes[self.lane_of(tenant)];
+        let requests = lane.max_queued.filter(|max| lane.waiting.len() >= *max as usize);
+        let bytes = lane.max_queued_bytes.filter(|max| lane.bytes.saturating_add(bytes) > *max);
+        requests.map(TenantLimit::Queued).or(bytes.map(TenantLimit::QueuedBytes))
+    }
+
     pub(super) fn push(&mut self, waiting: Waiting) {
         let lane = self.lane_of(waiting.tenant);
         if self.items.is_empty() && self.running == 0 {
             self.order.became_idle();
         }
         self.bytes += waiting.bytes;
+        self.lanes[lane].bytes += waiting.bytes;
         if let Some(at) = waiting.expires() {
             self.expiries.insert((at, waiting.id));
         }
         if self.lanes[lane].waiting.is_empty() {
+            if self.lanes[lane].in_use == 0 {
+                self.lanes[lane].releases.interrupt();
+            }
             self.order.became_eligible(lane);
         }
         let key = self.item_key(&waiting);
@@ -166,6 +195,7 @@ impl Queue {
         let lane = self.lane_of(waiting.tenant);
         let key = self.item_key(&waiting);
         self.lanes[lane].waiting.remove(&(key, id));
+        self.lanes[lane].bytes -= waiting.bytes;
         self.discount_work(&waiting);
         self.relist(lane);
         Some(waiting)
@@ -195,8 +225,10 @@ impl Queue {
     }
 
     /// A permit of the tenant came back.
-    pub(super) fn permit_returned(&mut self, tenant: TenantId) {
+    pub(super) fn permit_returned(&mut self, now: Tick, tenant: TenantId) {
         let lane = self.lane_of(tenant);
+        let more_waits = !self.lanes[lane].waiting.is_empty();
+        self.lanes[lane].releases.record(now, more_waits);
         let held_back = !self.lanes[lane].may_start();
         self.lanes[lane].in_use -= 1;
         self.running -= 1;
@@ -205,6 +237,13 @@ impl Queue {
             self.order.became_eligible(lane);
         }
         self.relist(lane);
+    }
+
+    /// When a further request of the tenant would get a permit, by the rate at which the tenant's own permits
+    /// come back; `None` before that is known.
+    pub(super) fn time_for_one_more(&self, tenant: TenantId) -> Option<Span> {
+        let lane = &self.lanes[self.lane_of(tenant)];
+        lane.releases.time_for(lane.waiting.len() as u64 + 1)
     }
 
     pub(super) fn lane_of(&self, tenant: TenantId) -> usize {
@@ -349,7 +388,8 @@ impl Queue {
             && listed == self.heads.len()
             && self.heads.iter().all(first)
             && self.lanes.iter().map(|l| l.in_use).sum::<u32>() == self.running
-            && self.lanes.iter().all(|l| l.max_permits.is_none_or(|max| l.in_use <= max));
+            && self.lanes.iter().map(|l| l.bytes).sum::<u64>() == self.bytes
+            && self.lanes.iter().all(Lane::is_within_bounds);
         if agrees { Ok(()) } else { Err(AuditError::IndexesDisagree) }
     }
 

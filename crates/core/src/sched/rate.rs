@@ -1,4 +1,4 @@
-//! How fast permits come back.
+//! How fast permits come back: all of them, or a tenant's.
 
 use crate::time::{Span, Tick};
 
@@ -27,6 +27,11 @@ impl ReleaseRate {
                 Span::from_nanos((sum / u128::from(Self::MEMORY)) as u64)
             }));
         }
+    }
+
+    /// Nothing of what is measured runs or waits any more: the time until the next release says nothing.
+    pub(super) fn interrupt(&mut self) {
+        self.last = None;
     }
 
     pub(super) fn time_for(&self, releases: u64) -> Option<Span> {

@@ -45,7 +45,7 @@ fn a_clock_that_leaps_centuries_does_not_break_the_release_rate() {
         s.release(at(now), held.remove(0), How::Finished);
         held.extend(grants(&mut s, at(now)));
     }
-    assert!(s.rejection(RequestId(0), RejectReason::QueueFull).retry_after > Some(Span::from_secs(1)));
+    assert!(s.rejection(RequestId(0), TenantId(0), RejectReason::QueueFull).retry_after > Some(Span::from_secs(1)));
 }
 
 #[test]

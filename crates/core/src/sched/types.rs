@@ -45,6 +45,10 @@ pub struct TenantPolicy {
     pub weight: NonZeroU32,
     /// The most permits that the tenant may hold at once; with 0 all that it offers is refused.
     pub max_permits: Option<u32>,
+    /// The most requests of the tenant that may wait. What would start at once does not wait.
+    pub max_queued: Option<u32>,
+    /// The most bytes of its bodies that may wait.
+    pub max_queued_bytes: Option<u64>,
     /// Its class under [`Order::Priority`], 0 the first.
     pub class: u32,
     /// Its limits. Under [`Order::LeastSlack`] a request with tighter ones goes no earlier for them; with
@@ -54,7 +58,14 @@ pub struct TenantPolicy {
 
 impl Default for TenantPolicy {
     fn default() -> Self {
-        Self { weight: NonZeroU32::MIN, max_permits: None, class: 0, slo: None }
+        Self {
+            weight: NonZeroU32::MIN,
+            max_permits: None,
+            max_queued: None,
+            max_queued_bytes: None,
+            class: 0,
+            slo: None,
+        }
     }
 }
 
@@ -117,9 +128,20 @@ pub struct Rejection {
     pub id: RequestId,
     /// Why.
     pub reason: RejectReason,
-    /// When another try has a chance, by the measured rate at which permits come back; `None` before
-    /// that rate is known.
+    /// The bound that was reached, with [`RejectReason::TenantLimit`].
+    pub limit: Option<TenantLimit>,
+    /// When another try has a chance: by the measured rate at which the tenant's permits come back while it
+    /// waits for more, else by that of all permits; `None` before either is known.
     pub retry_after: Option<Span>,
+}
+
+/// A bound on what waits of one tenant, with its size.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum TenantLimit {
+    /// [`TenantPolicy::max_queued`].
+    Queued(u32),
+    /// [`TenantPolicy::max_queued_bytes`].
+    QueuedBytes(u64),
 }
 
 /// What [`Scheduler::poll`](super::Scheduler::poll) asks the caller to do.

@@ -111,6 +111,7 @@ impl Record<'_> {
                     RejectReason::SloInfeasible
                     | RejectReason::PredictedLate
                     | RejectReason::QueueFull
+                    | RejectReason::TenantLimit
                     | RejectReason::QueueExpired => 429,
                     RejectReason::NoBackend | RejectReason::Draining => 503,
                 });

@@ -28,6 +28,8 @@ impl Config {
             name: t.name.clone(),
             weight: Some(t.weight.get()),
             max_permits: t.max_permits,
+            max_queued: t.max_queued,
+            max_queued_bytes: t.max_queued_bytes,
             class: Some(t.class),
             slo: Some(slo(&t.slo)),
         };

@@ -64,6 +64,10 @@ pub struct RawTenant {
     pub weight: Option<u32>,
     /// The most permits that it may hold at once.
     pub max_permits: Option<u32>,
+    /// The most requests of it that may wait.
+    pub max_queued: Option<u32>,
+    /// The most bytes of its bodies that may wait.
+    pub max_queued_bytes: Option<u64>,
     /// Its class under `priority`, 0 the first.
     pub class: Option<u32>,
     /// Its limits, in place of all of `slo`.

@@ -26,6 +26,10 @@ pub struct Tenant {
     pub weight: NonZeroU32,
     /// The most permits that it may hold at once.
     pub max_permits: Option<u32>,
+    /// The most requests of it that may wait.
+    pub max_queued: Option<u32>,
+    /// The most bytes of its bodies that may wait.
+    pub max_queued_bytes: Option<u64>,
     /// Its class, 0 the first.
     pub class: u32,
     /// Its limits.
@@ -36,7 +40,14 @@ impl Tenant {
     /// What the scheduler knows of it.
     #[must_use]
     pub const fn policy(&self) -> TenantPolicy {
-        TenantPolicy { weight: self.weight, max_permits: self.max_permits, class: self.class, slo: Some(self.slo) }
+        TenantPolicy {
+            weight: self.weight,
+            max_permits: self.max_permits,
+            max_queued: self.max_queued,
+            max_queued_bytes: self.max_queued_bytes,
+            class: self.class,
+            slo: Some(self.slo),
+        }
     }
 }
 
@@ -68,8 +79,15 @@ pub(super) fn check(
         })?,
         None => places.get(DEFAULT).copied().unwrap_or_else(|| {
             let class = tenants.iter().map(|t| t.class).max().unwrap_or(0);
-            let name = DEFAULT.to_owned();
-            tenants.push(Tenant { name, weight: NonZeroU32::MIN, max_permits: None, class, slo });
+            tenants.push(Tenant {
+                name: DEFAULT.to_owned(),
+                weight: NonZeroU32::MIN,
+                max_permits: None,
+                max_queued: None,
+                max_queued_bytes: None,
+                class,
+                slo,
+            });
             tenants.len() - 1
         }),
     };
@@ -77,7 +95,7 @@ pub(super) fn check(
 }
 
 fn one(raw: RawTenant, key: &str, slo: Slo) -> Result<Tenant, ConfigError> {
-    let RawTenant { name, weight, max_permits, class, slo: own } = raw;
+    let RawTenant { name, weight, max_permits, max_queued, max_queued_bytes, class, slo: own } = raw;
     let allowed = |b: u8| b.is_ascii_alphanumeric() || b"._-".contains(&b);
     if !(1..=MAX_NAME).contains(&name.len()) || !name.bytes().all(allowed) {
         let problem = format!("must be 1 to {MAX_NAME} letters, digits, '.', '_' or '-'");
@@ -90,5 +108,5 @@ fn one(raw: RawTenant, key: &str, slo: Slo) -> Result<Tenant, ConfigError> {
         return Err(value(&format!("{key}.max_permits"), "must be 1 or more; leave it out for no bound"));
     }
     let slo = own.map(|own| own.check(&format!("{key}.slo"))).transpose()?.unwrap_or(slo);
-    Ok(Tenant { name, weight, max_permits, class: class.unwrap_or(0), slo })
+    Ok(Tenant { name, weight, max_permits, max_queued, max_queued_bytes, class: class.unwrap_or(0), slo })
 }

@@ -99,6 +99,8 @@ fn policies_that_do_not_go_together_are_refused_by_key_with_what_would_be_right(
         ("[[tenants]]\nname = 'a'\nweight = 0", "tenants[0].weight", "max_permits"),
         ("[[tenants]]\nname = 'a'\nmax_permits = 0", "tenants[0].max_permits", "leave it out"),
         ("[[tenants]]\nname = 'a'\nslo = { e2e = '9' }", "tenants[0].slo.e2e", "unit"),
+        ("[[tenants]]\nname = 'a'\nmax_queued = -1", "tenants[0].max_queued", "u32"),
+        ("[[tenants]]\nname = 'a'\nmax_queued_bytes = '1MB'", "tenants[0].max_queued_bytes", "u64"),
     ] {
         let message = with(text).unwrap_err().to_string();
         assert!(message.starts_with(&format!("{key}: ")) && message.contains(hint), "{text}: {message}");
@@ -113,6 +115,7 @@ fn unknown_keys_and_names_of_policies_are_refused_with_the_nearest_known_one() {
         ("[queue]\norder = 'least-slak'", "least-slak", "`least-slack`"),
         ("[queue]\nadmission = 'predicted'", "predicted", "`predict`"),
         ("[[tenants]]\nname = 'a'\nwieght = 1", "wieght", "`weight`"),
+        ("[[tenants]]\nname = 'a'\nmax_queue = 1", "max_queue", "`max_queued`"),
         ("[[tenants]]\nname = 'a'\nslo = { tftt = '1s' }", "tftt", "`ttft`"),
         ("[predict]\nprofil = 'x'", "profil", "`profile`"),
         ("[log]\ndecision = 'x'", "decision", "`decisions`"),
@@ -152,7 +155,7 @@ fn the_effective_configuration_read_again_is_the_same() {
     for more in [
         "",
         "[queue]\nbudget = '750ms'\norder = 'wfq'\n",
-        "[queue]\norder = 'priority'\nguard = '1.5s'\n",
+        "[queue]\norder = 'priority'\nguard = '1.5s'\n[[tenants]]\nname = 'capped'\nmax_queued = 0\nmax_queued_bytes = 7\n",
         "[queue]\norder = 'shortest-first'\n[predict]\nprofile = 'single-worker'\n",
         predict,
     ] {
