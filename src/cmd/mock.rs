@@ -2,10 +2,11 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::Context;
-use elasticserve_mock::{MockConfig, Server};
+use elasticserve_mock::{Limits, MockConfig, Server, TruthFile};
 
 use super::{profile, say, start_logging};
 
@@ -14,8 +15,8 @@ Answers take as long as on the deployment that the profile describes: requests w
 the batch, slow each other down and find their prompts in the prefix cache. No GPU and no weights are \
 needed; the text of an answer is one made-up word for each token.
 
-Served are /v1/completions and /v1/chat/completions (streamed and whole), /v1/models, /health, /version, \
-/tokenize, /reset_prefix_cache, and /metrics under vLLM's names.
+Served are /v1/completions, /v1/chat/completions and /v1/responses (streamed and whole), /v1/models, \
+/health, /version, /tokenize, /reset_prefix_cache, and /metrics under vLLM's names.
 
 Examples:
   elasticserve mock
@@ -50,24 +51,33 @@ pub(crate) struct Args {
     /// Tokens that a prompt and its answer may have together.
     #[arg(long, value_name = "TOKENS", default_value_t = 8192, value_parser = clap::value_parser!(u32).range(2..))]
     max_model_len: u32,
+    /// Write when each request came and each of its tokens was written, by the server's clock, to this
+    /// file: a line of JSON for each answer. Its nanoseconds count from the arrival of the request.
+    #[arg(long, value_name = "FILE")]
+    truth: Option<PathBuf>,
 }
 
 pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     start_logging();
-    let Args { profile, listen, speed, model, max_model_len } = args;
+    let Args { profile, listen, speed, model, max_model_len, truth } = args;
     let profile = profile::load(&profile)?;
     let config = MockConfig { profile, speed, model, max_model_len };
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().context("tokio's runtime")?;
-    runtime.block_on(serve(config, listen))?;
+    let create = |path: PathBuf| TruthFile::create(&path).with_context(|| format!("--truth {}", path.display()));
+    let truth = truth.map(create).transpose()?;
+    runtime.block_on(serve(config, truth.as_ref(), listen))?;
+    truth.map_or(Ok(()), TruthFile::finish).context("--truth")?;
     Ok(ExitCode::SUCCESS)
 }
 
-async fn serve(config: MockConfig, listen: SocketAddr) -> anyhow::Result<()> {
+async fn serve(config: MockConfig, truth: Option<&TruthFile>, listen: SocketAddr) -> anyhow::Result<()> {
     // Before anything is announced: a signal that comes at once must end it cleanly too.
     let stop = stop_signal()?;
     let model = config.model.clone().unwrap_or_else(|| config.profile.model.clone());
     let (name, speed) = (config.profile.name.clone(), config.speed);
-    let server = Server::bind(config, listen).await.with_context(|| format!("--listen {listen}"))?;
+    let truth = truth.map(|file| file.truth().clone());
+    let bound = Server::bind_observed(config, Limits::default(), truth, listen).await;
+    let server = bound.with_context(|| format!("--listen {listen}"))?;
     let addr = server.addr();
     say(&format!(
         "{model} on http://{addr} (engine profile {name}, {speed} times its speed)\n\n\

@@ -161,12 +161,13 @@ pub(crate) struct Running {
 }
 
 impl Running {
-    /// The next token, or nothing if the engine has stopped.
+    /// The same to await.
+    #[cfg(test)]
     pub(crate) async fn next(&mut self) -> Option<Emission> {
         self.tokens.recv().await
     }
 
-    /// The same for a body that is polled.
+    /// The next token, or nothing if the engine has stopped.
     pub(crate) fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Emission>> {
         self.tokens.poll_recv(cx)
     }

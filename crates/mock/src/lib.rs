@@ -8,7 +8,7 @@
 //!
 //! | path | what it answers |
 //! |---|---|
-//! | `POST /v1/completions`, `POST /v1/chat/completions` | whole or streamed answers, with `usage` and cached tokens |
+//! | `POST /v1/completions`, `/v1/chat/completions`, `/v1/responses` | whole or streamed answers, with `usage` and cached tokens |
 //! | `GET /v1/models`, `/health`, `/version` | as expected of an engine server |
 //! | `GET /metrics` | vLLM's names, with the labels `model_name` and `engine` |
 //! | `POST /tokenize` | the tokens of a prompt (see [below](self#tokens)) |
@@ -27,20 +27,36 @@
 //!
 //! # Text
 //! Token `i` of the request with id `r` is [`word`]`(r, i)`, so a lost, doubled or foreign token shows.
+//! `stop` ends an answer before the first of its texts; as the text is known beforehand, no token is held
+//! back. `n` choices take `n` seats and have texts of their own; their events come as their tokens do.
+//! `echo` puts a prompt of text in front of a completion.
+//!
+//! # Responses
+//! `input` is text or a list of messages, `instructions` come before it as a system message. An answer
+//! that reached `max_output_tokens` is `incomplete`. Without a limit it ends as a chat does.
 //!
 //! # Fields
-//! `n` and `best_of` above 1 and several prompts are refused. `temperature`, `top_p`, `stop`, `seed` and
-//! every other field of sampling is accepted and changes nothing.
+//! `best_of` above 1 and several prompts are refused. `temperature`, `top_p`, `seed` and every other field
+//! of sampling is accepted and changes nothing.
+//!
+//! # Truth
+//! A server bound with a [`Truth`] tells when it was asked and when it wrote each token, by its own clock,
+//! so that a client's times can be checked.
 
 mod answer;
 mod driver;
+mod lane;
 mod metrics;
 mod reply;
 mod request;
+mod response;
 mod route;
 mod server;
+mod stream;
 mod tokens;
+mod truth;
 
 pub use driver::{Finished, Snapshot};
 pub use server::{Limits, MockConfig, Server};
 pub use tokens::word;
+pub use truth::{Truth, TruthFile, TruthRow};

@@ -9,7 +9,7 @@ use http::{HeaderValue, Response, StatusCode};
 use hyper::body::{Body, Frame, SizeHint};
 use serde::Serialize;
 
-use crate::answer::Events;
+use crate::stream::Events;
 
 /// The body of an answer: whole, or a stream of events.
 pub(crate) enum Reply {

@@ -8,18 +8,36 @@ use serde::de::{DeserializeOwned, Deserializer, Error, SeqAccess, Unexpected, Vi
 
 use crate::driver::{Finish, Task};
 use crate::reply::Refusal;
-use crate::tokens::{digest, identity, tokenize};
+use crate::tokens::{digest, identity, tokenize, untokenize};
 
 /// Output tokens of a text completion that sets no limit, as in OpenAI's interface.
 const DEFAULT_COMPLETION: u32 = 16;
 /// Output tokens of a chat that sets no limit: at least this many, and up to 255 more.
 const SHORTEST_CHAT: u32 = 16;
 
-/// The two inference interfaces.
+/// Choices of one answer at most.
+const MAX_CHOICES: u32 = 128;
+/// Stop texts of one request at most, and bytes of each.
+const MAX_STOPS: usize = 16;
+const MAX_STOP_BYTES: usize = 1024;
+
+/// The inference interfaces.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Api {
     Completion,
     Chat,
+    Response,
+}
+
+impl Api {
+    /// The path it is served at.
+    pub(crate) const fn path(self) -> &'static str {
+        match self {
+            Self::Completion => "/v1/completions",
+            Self::Chat => "/v1/chat/completions",
+            Self::Response => "/v1/responses",
+        }
+    }
 }
 
 /// What the server is, as far as requests must fit it.
@@ -34,7 +52,13 @@ pub(crate) struct Served {
 /// A request for an answer.
 #[derive(Clone, Debug)]
 pub(crate) struct Ask {
+    /// The work of each choice, as far as its text does not end it.
     pub(crate) task: Task,
+    pub(crate) choices: u32,
+    /// Texts that end a choice.
+    pub(crate) stops: Vec<String>,
+    /// The prompt's text, where it is to stand in front of the answer.
+    pub(crate) echo: Option<String>,
     pub(crate) stream: bool,
     /// A last event with the counts.
     pub(crate) include_usage: bool,
@@ -49,14 +73,20 @@ pub(crate) struct Ask {
 pub(crate) fn read_ask(api: Api, body: &[u8], served: &Served) -> Result<Ask, Refusal> {
     let raw: RawAsk = parse(body)?;
     check_model(raw.model.as_deref(), served)?;
-    for (field, value) in [("n", raw.n), ("best_of", raw.best_of)] {
-        if value.is_some_and(|n| n != 1) {
-            return Err(Refusal::field(field, format!("{field} must be 1: one answer a request is served")));
+    let choices = choices(api, &raw)?;
+    let stops = stops(raw.stop.clone())?;
+    let echoes = api == Api::Completion && raw.echo.unwrap_or(false);
+    let (field, tokens, echo) = match api {
+        Api::Completion => {
+            let prompt = text_prompt(raw.prompt.clone())?;
+            if echoes && !prompt.is_text {
+                return Err(Refusal::field("echo", "echo needs a prompt of text: token ids have none"));
+            }
+            let echo = echoes.then(|| untokenize(&prompt.tokens));
+            ("prompt", prompt.tokens, echo)
         }
-    }
-    let (field, tokens) = match api {
-        Api::Completion => ("prompt", text_prompt(raw.prompt.clone())?),
-        Api::Chat => ("messages", chat_prompt(raw.messages.as_deref())?),
+        Api::Chat => ("messages", chat_prompt("messages", raw.messages.as_deref())?, None),
+        Api::Response => ("input", response_prompt(&raw)?, None),
     };
     let input = input_len(field, &tokens, served)?;
     let (output, finish) = output_len(api, &raw, input, &tokens, served)?;
@@ -64,6 +94,9 @@ pub(crate) fn read_ask(api: Api, body: &[u8], served: &Served) -> Result<Ask, Re
     let include_usage = options.include_usage.unwrap_or(false);
     Ok(Ask {
         task: Task { prompt: identity(&tokens, served.block_tokens), input, output, finish },
+        choices,
+        stops,
+        echo,
         stream: raw.stream.unwrap_or(false),
         include_usage,
         continuous_usage: include_usage && options.continuous_usage_stats.unwrap_or(false),
@@ -79,7 +112,7 @@ pub(crate) fn read_tokenize(body: &[u8], served: &Served) -> Result<Vec<u32>, Re
     check_model(raw.model.as_deref(), served)?;
     match (raw.prompt, raw.messages) {
         (Some(_), Some(_)) => Err(Refusal::field("prompt", "prompt and messages cannot both be given")),
-        (None, messages) => chat_prompt(messages.as_deref()),
+        (None, messages) => chat_prompt("messages", messages.as_deref()),
         (Some(prompt), None) => Ok(tokenize(&prompt)),
     }
 }
@@ -111,18 +144,63 @@ fn check_model(asked: Option<&str>, served: &Served) -> Result<(), Refusal> {
     }
 }
 
-fn text_prompt(prompt: Option<RawPrompt>) -> Result<Vec<u32>, Refusal> {
+fn choices(api: Api, raw: &RawAsk) -> Result<u32, Refusal> {
+    if raw.best_of.is_some_and(|best_of| best_of != 1) {
+        return Err(Refusal::field("best_of", "best_of must be 1: there is no best among made-up texts"));
+    }
+    let most = if api == Api::Response { 1 } else { MAX_CHOICES };
+    let choices = raw.n.unwrap_or(1);
+    if !(1..=most).contains(&choices) {
+        return Err(Refusal::field("n", format!("n must be from 1 to {most}, not {choices}")));
+    }
+    Ok(choices)
+}
+
+fn stops(raw: Option<RawStop>) -> Result<Vec<String>, Refusal> {
+    let stops = match raw {
+        None => Vec::new(),
+        Some(RawStop::One(stop)) => vec![stop],
+        Some(RawStop::Several(stops)) => stops,
+    };
+    if stops.len() > MAX_STOPS {
+        return Err(Refusal::field(
+            "stop",
+            format!("stop holds {} texts; at most {MAX_STOPS} are served", stops.len()),
+        ));
+    }
+    if stops.iter().any(|stop| stop.is_empty() || stop.len() > MAX_STOP_BYTES) {
+        return Err(Refusal::field("stop", format!("a stop text must have from 1 to {MAX_STOP_BYTES} bytes")));
+    }
+    Ok(stops)
+}
+
+/// The instructions as a system message, then the input: text from the user, or a list of messages.
+fn response_prompt(raw: &RawAsk) -> Result<Vec<u32>, Refusal> {
+    let say = |role: &str, text: String| RawMessage { role: role.to_owned(), content: Some(RawContent::Text(text)) };
+    let mut messages: Vec<RawMessage> = raw.instructions.clone().map(|text| say("system", text)).into_iter().collect();
+    match raw.input.clone() {
+        None => return Err(Refusal::field("input", "input is missing")),
+        Some(RawInput::Text(text)) => messages.push(say("user", text)),
+        Some(RawInput::Messages(input)) if input.is_empty() => {
+            return Err(Refusal::field("input", "input must hold at least one message"));
+        }
+        Some(RawInput::Messages(input)) => messages.extend(input),
+    }
+    chat_prompt("input", Some(&messages))
+}
+
+fn text_prompt(prompt: Option<RawPrompt>) -> Result<RawPrompt, Refusal> {
     let Some(prompt) = prompt else { return Err(Refusal::field("prompt", "prompt is missing")) };
     if prompt.count > 1 {
         return Err(Refusal::field("prompt", format!("prompt holds {} prompts; one is served", prompt.count)));
     }
-    Ok(prompt.tokens)
+    Ok(prompt)
 }
 
-fn chat_prompt(messages: Option<&[RawMessage]>) -> Result<Vec<u32>, Refusal> {
+fn chat_prompt(field: &str, messages: Option<&[RawMessage]>) -> Result<Vec<u32>, Refusal> {
     let messages = messages.unwrap_or_default();
     if messages.is_empty() {
-        return Err(Refusal::field("messages", "messages must hold at least one message"));
+        return Err(Refusal::field(field, format!("{field} must hold at least one message")));
     }
     let mut text = String::new();
     for (index, message) in messages.iter().enumerate() {
@@ -133,9 +211,9 @@ fn chat_prompt(messages: Option<&[RawMessage]>) -> Result<Vec<u32>, Refusal> {
             Some(RawContent::Text(content)) => text.push_str(content),
             Some(RawContent::Parts(parts)) => {
                 for part in parts {
-                    let Some(content) = part.text.as_deref().filter(|_| part.kind == "text") else {
+                    let Some(content) = part.text.as_deref().filter(|_| part.is_text()) else {
                         let message = format!("only parts of type text are served, not '{}'", part.kind);
-                        return Err(Refusal::field(format!("messages[{index}].content"), message));
+                        return Err(Refusal::field(format!("{field}[{index}].content"), message));
                     };
                     text.push_str(content);
                 }
@@ -167,8 +245,9 @@ fn input_len(field: &'static str, tokens: &[u32], served: &Served) -> Result<u32
 fn output_len(api: Api, raw: &RawAsk, input: u32, tokens: &[u32], served: &Served) -> Result<(u32, Finish), Refusal> {
     let room = served.max_model_len - input;
     let least = raw.min_tokens.unwrap_or(0);
-    let limit = match (api, raw.max_completion_tokens) {
-        (Api::Chat, Some(max)) => Some(("max_completion_tokens", max)),
+    let limit = match (api, raw.max_completion_tokens, raw.max_output_tokens) {
+        (Api::Chat, Some(max), _) => Some(("max_completion_tokens", max)),
+        (Api::Response, _, max) => max.map(|max| ("max_output_tokens", max)),
         _ => raw.max_tokens.map(|max| ("max_tokens", max)),
     };
     if let Some((field, max)) = limit {
@@ -190,8 +269,8 @@ fn output_len(api: Api, raw: &RawAsk, input: u32, tokens: &[u32], served: &Serve
     Ok(match (api, limit) {
         (_, Some((_, max))) => (max, Finish::Length),
         (Api::Completion, None) => (DEFAULT_COMPLETION.max(least).min(room), Finish::Length),
-        (Api::Chat, None) if raw.ignore_eos.unwrap_or(false) => (room, Finish::Length),
-        (Api::Chat, None) => {
+        (Api::Chat | Api::Response, None) if raw.ignore_eos.unwrap_or(false) => (room, Finish::Length),
+        (Api::Chat | Api::Response, None) => {
             let own = SHORTEST_CHAT + (mix(digest(0, tokens), 0) % 256) as u32;
             let own = own.max(least);
             if own <= room { (own, Finish::Stop) } else { (room, Finish::Length) }
@@ -207,12 +286,31 @@ struct RawAsk {
     messages: Option<Vec<RawMessage>>,
     max_tokens: Option<u32>,
     max_completion_tokens: Option<u32>,
+    max_output_tokens: Option<u32>,
     min_tokens: Option<u32>,
     ignore_eos: Option<bool>,
     stream: Option<bool>,
     stream_options: Option<RawStreamOptions>,
     n: Option<u32>,
     best_of: Option<u32>,
+    stop: Option<RawStop>,
+    echo: Option<bool>,
+    input: Option<RawInput>,
+    instructions: Option<String>,
+}
+
+#[derive(Clone, Deserialize)]
+#[serde(untagged, expecting = "stop must be text or a list of texts")]
+enum RawStop {
+    One(String),
+    Several(Vec<String>),
+}
+
+#[derive(Clone, Deserialize)]
+#[serde(untagged, expecting = "input must be text or a list of messages with a role and content")]
+enum RawInput {
+    Text(String),
+    Messages(Vec<RawMessage>),
 }
 
 #[derive(Deserialize)]
@@ -228,24 +326,30 @@ struct RawStreamOptions {
     continuous_usage_stats: Option<bool>,
 }
 
-#[derive(Deserialize)]
+#[derive(Clone, Deserialize)]
 struct RawMessage {
     role: String,
     content: Option<RawContent>,
 }
 
-#[derive(Deserialize)]
+#[derive(Clone, Deserialize)]
 #[serde(untagged, expecting = "content must be text or a list of parts with a type")]
 enum RawContent {
     Text(String),
     Parts(Vec<RawPart>),
 }
 
-#[derive(Deserialize)]
+#[derive(Clone, Deserialize)]
 struct RawPart {
     #[serde(rename = "type")]
     kind: String,
     text: Option<String>,
+}
+
+impl RawPart {
+    fn is_text(&self) -> bool {
+        matches!(self.kind.as_str(), "text" | "input_text" | "output_text")
+    }
 }
 
 /// A prompt in any of its four shapes: text, token ids, or a list of either. Of several prompts only
@@ -254,6 +358,7 @@ struct RawPart {
 struct RawPrompt {
     count: usize,
     tokens: Vec<u32>,
+    is_text: bool,
 }
 
 impl<'de> Deserialize<'de> for RawPrompt {
@@ -265,7 +370,7 @@ impl<'de> Deserialize<'de> for RawPrompt {
                 f.write_str("text, token ids, or a list of one of them")
             }
             fn visit_str<E>(self, text: &str) -> Result<RawPrompt, E> {
-                Ok(RawPrompt { count: 1, tokens: tokenize(text) })
+                Ok(RawPrompt { count: 1, tokens: tokenize(text), is_text: true })
             }
             fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<RawPrompt, A::Error> {
                 let mut prompt = RawPrompt::default();
@@ -277,10 +382,10 @@ impl<'de> Deserialize<'de> for RawPrompt {
                             prompt.count = 1;
                             prompt.tokens.push(id);
                         }
-                        Item::Prompt(tokens) if !ids => {
+                        Item::Prompt(tokens, is_text) if !ids => {
                             prompt.count += 1;
                             if prompt.count == 1 {
-                                prompt.tokens = tokens;
+                                (prompt.tokens, prompt.is_text) = (tokens, is_text);
                             }
                         }
                         _ => return Err(A::Error::custom("token ids and prompts are mixed in one list")),
@@ -295,7 +400,8 @@ impl<'de> Deserialize<'de> for RawPrompt {
 
 enum Item {
     Id(u32),
-    Prompt(Vec<u32>),
+    /// Tokens, and whether they are of text.
+    Prompt(Vec<u32>, bool),
 }
 
 impl<'de> Deserialize<'de> for Item {
@@ -311,14 +417,14 @@ impl<'de> Deserialize<'de> for Item {
                 Ok(Item::Id(id))
             }
             fn visit_str<E>(self, text: &str) -> Result<Item, E> {
-                Ok(Item::Prompt(tokenize(text)))
+                Ok(Item::Prompt(tokenize(text), true))
             }
             fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Item, A::Error> {
                 let mut tokens = Vec::new();
                 while let Some(id) = seq.next_element()? {
                     tokens.push(id);
                 }
-                Ok(Item::Prompt(tokens))
+                Ok(Item::Prompt(tokens, false))
             }
         }
         deserializer.deserialize_any(ItemVisitor)

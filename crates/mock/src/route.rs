@@ -13,12 +13,16 @@ use http_body_util::{BodyExt, LengthLimitError, Limited};
 use hyper::body::Incoming;
 use serde::Serialize;
 
-use crate::answer::{Answer, Events};
-use crate::driver::Handle;
+use crate::answer::Answer;
+use crate::driver::{Handle, Task};
+use crate::lane::{Lane, Script};
 use crate::metrics;
 use crate::reply::{self, Refusal, Reply};
-use crate::request::{self, Api, Served};
+use crate::request::{self, Api, Ask, Served};
+use crate::response::ResponseAnswer;
 use crate::server::Limits;
+use crate::stream::{Events, Lanes, Shape, Work};
+use crate::truth::{Arrived, Truth};
 
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 /// A longer id is replaced, not cut.
@@ -32,6 +36,7 @@ pub(crate) struct App {
     /// Tokens that the KV cache holds.
     pub(crate) kv_capacity: u64,
     pub(crate) limits: Limits,
+    pub(crate) truth: Option<Truth>,
     /// Seconds since 1970 at the start.
     pub(crate) started: u64,
     pub(crate) next_id: AtomicU64,
@@ -86,6 +91,7 @@ impl Route {
         Some(match path {
             "/v1/completions" => Self::Ask(Api::Completion),
             "/v1/chat/completions" => Self::Ask(Api::Chat),
+            "/v1/responses" => Self::Ask(Api::Response),
             "/tokenize" => Self::Tokenize,
             "/reset_prefix_cache" => Self::ResetPrefixCache,
             "/v1/models" => Self::Models,
@@ -105,17 +111,34 @@ impl Route {
 }
 
 async fn ask(app: &App, api: Api, id: &str, request: Request<Incoming>) -> Result<Response<Reply>, Refusal> {
+    let mut record = app.truth.as_ref().map(|truth| truth.record(id, api.path(), Arrived::now(app.engine.now())));
     let body = read_body(request, &app.limits).await?;
     // The profile's way in begins at the client's send, so the reading of the body's JSON is part of it.
     let arrived = app.engine.now();
     let ask = request::read_ask(api, &body, &app.served)?;
     drop(body);
-    let answer = Answer::new(api, id, now_seconds(), &app.served.model, &ask);
-    let running = app.engine.submit(arrived, ask.task.clone());
-    if ask.stream {
-        return Ok(reply::events(Events::new(answer, running, &ask)));
+    if let Some(record) = &mut record {
+        record.body_read(arrived, ask.stream);
     }
-    Ok(reply::whole("application/json", answer.whole(running).await?))
+    let lane = |index| {
+        let script = Script::new(id, index, &ask.task, &ask.stops);
+        let task = Task { output: script.output, finish: script.finish, ..ask.task.clone() };
+        Lane::new(script, app.engine.submit(arrived, task))
+    };
+    let lanes = Lanes::new((0..ask.choices).map(lane).collect());
+    let work = Work { shape: shape(api, id, app, &ask), lanes, engine: app.engine.clone(), record };
+    if ask.stream {
+        return Ok(reply::events(Events::new(work)));
+    }
+    Ok(reply::whole("application/json", work.whole().await?))
+}
+
+fn shape(api: Api, id: &str, app: &App, ask: &Ask) -> Shape {
+    let (created, model) = (now_seconds(), &app.served.model);
+    match api {
+        Api::Response => Shape::Response(ResponseAnswer::new(id, created, model, ask)),
+        Api::Completion | Api::Chat => Shape::Choices(Answer::new(api, id, created, model, ask)),
+    }
 }
 
 async fn tokenize(app: &App, request: Request<Incoming>) -> Result<Response<Reply>, Refusal> {

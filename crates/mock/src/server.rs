@@ -19,6 +19,7 @@ use tokio_util::sync::CancellationToken;
 use crate::driver::{Driver, Snapshot};
 use crate::request::Served;
 use crate::route::{self, App};
+use crate::truth::Truth;
 
 /// The largest request head, in bytes; a longer one is answered with 431.
 const MAX_HEAD_BYTES: usize = 64 * 1024;
@@ -89,6 +90,19 @@ impl Server {
     /// If the address cannot be bound, the system gives no thread, or (`InvalidInput`) a value of the
     /// configuration is out of range; the message names it.
     pub async fn bind_with(config: MockConfig, limits: Limits, listen: SocketAddr) -> io::Result<Self> {
+        Self::bind_observed(config, limits, None, listen).await
+    }
+
+    /// Binds and starts to serve, and tells its own times of every token.
+    ///
+    /// # Errors
+    /// As [`Server::bind_with`].
+    pub async fn bind_observed(
+        config: MockConfig,
+        limits: Limits,
+        truth: Option<Truth>,
+        listen: SocketAddr,
+    ) -> io::Result<Self> {
         let MockConfig { profile, speed, model, max_model_len } = config;
         let invalid = |message: String| Err(io::Error::new(io::ErrorKind::InvalidInput, message));
         if !(speed > 0.0 && speed <= MAX_SPEED) {
@@ -115,6 +129,7 @@ impl Server {
             served,
             kv_capacity,
             limits,
+            truth,
             started: route::now_seconds(),
             next_id: AtomicU64::new(0),
         });

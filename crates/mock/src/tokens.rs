@@ -14,6 +14,14 @@ pub(crate) fn tokenize(text: &str) -> Vec<u32> {
     text.as_bytes().chunks(TEXT_BYTES).map(token).collect()
 }
 
+/// The text of the tokens of a text. Zero bytes at its very end are lost.
+pub(crate) fn untokenize(tokens: &[u32]) -> String {
+    let mut bytes: Vec<u8> = tokens.iter().flat_map(|token| token.to_le_bytes()).collect();
+    let end = bytes.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
+    bytes.truncate(end);
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
 /// The identity of a prompt: one hash for each whole block, over its tokens and all before them.
 pub(crate) fn identity(tokens: &[u32], block_tokens: u32) -> Prompt {
     let mut hash = 0;
@@ -50,7 +58,8 @@ impl Voice {
 }
 
 /// The text of output token `index`, from 1, of the request with this id: the value of its
-/// `x-request-id`, or what follows `cmpl-` or `chatcmpl-` in the answer's id. It is made of a hash of the
+/// `x-request-id`, or what follows `cmpl-`, `chatcmpl-` or `resp_` in the answer's id. A further choice at place `c` has the
+/// id `r/c`. It is made of a hash of the
 /// id and the index, so the texts of two requests do not mix unseen.
 #[must_use]
 pub fn word(request: &str, index: u32) -> String {
@@ -75,6 +84,13 @@ mod tests {
         assert_eq!(tokenize("abcde"), [0x6463_6261, 0x65]);
         // Bytes, not characters.
         assert_eq!(tokenize("äöü").len(), 2);
+    }
+
+    #[test]
+    fn the_tokens_of_a_text_give_it_back() {
+        for text in ["", "a", "abcd", "abcde", "ä € 語"] {
+            assert_eq!(untokenize(&tokenize(text)), text);
+        }
     }
 
     #[test]

@@ -1,15 +1,18 @@
 //! What stands in answers.
 
-use elasticserve_mock::word;
+use std::time::Instant;
+
+use elasticserve_mock::{Limits, Server, Truth, TruthRow, word};
 use http::{Request, StatusCode};
 use http_body_util::Full;
 use serde_json::{Value, json};
 
 use super::client::{Client, post};
-use super::{MODEL, server};
+use super::{ANY_PORT, MODEL, config, server};
 
 const COMPLETIONS: &str = "/v1/completions";
 const CHAT: &str = "/v1/chat/completions";
+const RESPONSES: &str = "/v1/responses";
 
 fn hello() -> Value {
     json!([{ "role": "user", "content": "hello" }])
@@ -75,6 +78,138 @@ async fn a_chat_begins_with_its_role_and_ends_by_itself_where_no_limit_is_set() 
     assert_eq!((events.len(), &events[3]["choices"][0]["finish_reason"]), (4, &json!("length")));
     drop(client);
     server.shutdown().await;
+}
+
+#[tokio::test]
+async fn a_response_is_a_whole_object_or_typed_events_that_end_with_it() {
+    let server = server(4).await;
+    let mut client = Client::connect(server.addr()).await;
+    let mut body = json!({ "model": MODEL, "instructions": "be short", "input": "hello", "max_output_tokens": 3 });
+    let whole = client.post(RESPONSES, &body).await.json();
+    assert_eq!((&whole["object"], &whole["id"]), (&json!("response"), &json!("resp_test-id")));
+    assert_eq!(whole["output"][0]["content"][0]["text"], words(3));
+    assert_eq!(
+        (&whole["status"], &whole["incomplete_details"]["reason"]),
+        (&json!("incomplete"), &json!("max_output_tokens"))
+    );
+    // "system\nbe short\nuser\nhello\nassistant\n" is 37 bytes.
+    assert_eq!((&whole["usage"]["input_tokens"], &whole["usage"]["output_tokens"]), (&json!(10), &json!(3)));
+
+    body["stream"] = json!(true);
+    body["input"] = json!([{ "role": "user", "content": [{ "type": "input_text", "text": "hello" }] }]);
+    let mut stream = client.stream(RESPONSES, &body).await;
+    let mut events: Vec<Value> = Vec::new();
+    while let Some(event) = stream.next().await.unwrap() {
+        events.push(serde_json::from_str(&event).unwrap());
+    }
+    let kinds: Vec<&str> = events.iter().map(|e| e["type"].as_str().unwrap()).collect();
+    let delta = "response.output_text.delta";
+    assert_eq!(
+        kinds,
+        [
+            "response.created",
+            "response.in_progress",
+            "response.output_item.added",
+            "response.content_part.added",
+            delta,
+            delta,
+            delta,
+            "response.output_text.done",
+            "response.content_part.done",
+            "response.output_item.done",
+            "response.incomplete"
+        ]
+    );
+    assert!((0..).zip(&events).all(|(i, e)| e["sequence_number"] == i));
+    let text: String = events[4..7].iter().map(|e| e["delta"].as_str().unwrap()).collect();
+    assert_eq!((&text, &events[7]["text"]), (&words(3), &json!(words(3))));
+    assert_eq!(events[10]["response"]["usage"]["input_tokens"], 10);
+    let without = |mut response: Value| {
+        response["created_at"] = Value::Null;
+        response["usage"]["input_tokens_details"] = Value::Null;
+        response
+    };
+    assert_eq!(without(events[10]["response"].clone()), without(whole));
+
+    let chat = client.post(RESPONSES, &json!({ "input": "hello" })).await.json();
+    assert_eq!((&chat["status"], &chat["incomplete_details"]), (&json!("completed"), &Value::Null));
+    drop(client);
+    server.shutdown().await;
+}
+
+#[tokio::test]
+async fn several_choices_have_texts_of_their_own_and_share_the_counts() {
+    let server = server(4).await;
+    let mut client = Client::connect(server.addr()).await;
+    let options = json!({ "include_usage": true });
+    let mut body = json!({ "prompt": "hello", "max_tokens": 4, "n": 3, "stream_options": options });
+    let whole = client.post(COMPLETIONS, &body).await.json();
+    let texts: Vec<String> =
+        whole["choices"].as_array().unwrap().iter().map(|c| c["text"].as_str().unwrap().to_owned()).collect();
+    let expected = |id: &str| (1..=4).map(|i| word(id, i)).collect::<String>();
+    assert_eq!(texts, [expected("test-id"), expected("test-id/1"), expected("test-id/2")]);
+    assert_eq!((&whole["usage"]["prompt_tokens"], &whole["usage"]["completion_tokens"]), (&json!(2), &json!(12)));
+
+    body["stream"] = json!(true);
+    let events = client.stream(COMPLETIONS, &body).await.rest().await;
+    assert_eq!(events.len(), 13);
+    let mut streamed = vec![String::new(); 3];
+    for choice in events.iter().filter_map(|e| e["choices"].get(0)) {
+        streamed[choice["index"].as_u64().unwrap() as usize] += choice["text"].as_str().unwrap();
+    }
+    assert_eq!(streamed, texts);
+    let finished = events.iter().filter(|e| e["choices"][0]["finish_reason"] == "length").count();
+    assert_eq!((finished, &events[12]["usage"]["completion_tokens"]), (3, &json!(12)));
+    drop(client);
+    server.shutdown().await;
+}
+
+#[tokio::test]
+async fn a_stop_text_ends_the_answer_before_it_and_an_echo_comes_in_front() {
+    let server = server(4).await;
+    let mut client = Client::connect(server.addr()).await;
+    let mut body = json!({ "prompt": "hello ", "max_tokens": 9, "stop": [".3", "never"], "echo": true });
+    let whole = client.post(COMPLETIONS, &body).await.json();
+    let all = words(3);
+    let text = format!("hello {}", &all[..all.len() - 2]);
+    assert_eq!((&whole["choices"][0]["text"], &whole["choices"][0]["finish_reason"]), (&json!(text), &json!("stop")));
+    assert_eq!(whole["usage"]["completion_tokens"], 3);
+    body["stream"] = json!(true);
+    let events = client.stream(COMPLETIONS, &body).await.rest().await;
+    assert_eq!(events.iter().map(|e| e["choices"][0]["text"].as_str().unwrap()).collect::<String>(), text);
+    assert_eq!(server.watch().borrow().finished.stop, 2);
+    drop(client);
+    server.shutdown().await;
+}
+
+#[tokio::test]
+async fn the_truth_holds_the_times_of_each_token_in_the_order_of_the_clock() {
+    let (truth, rows) = Truth::channel(8);
+    let server = Server::bind_observed(config(4), Limits::default(), Some(truth), ANY_PORT).await.unwrap();
+    let mut client = Client::connect(server.addr()).await;
+    let before = Instant::now();
+    let mut stream = client.stream(CHAT, &json!({ "messages": hello(), "max_tokens": 20, "stream": true })).await;
+    let mut read = Vec::new();
+    while let Some(event) = stream.next().await.unwrap() {
+        if event.contains("\"content\":\"") && !event.contains("\"role\"") {
+            read.push(before.elapsed().as_nanos() as u64);
+        }
+    }
+    drop(stream);
+    client.post(RESPONSES, &json!({ "input": "x", "max_output_tokens": 2 })).await;
+    drop(client);
+    server.shutdown().await;
+    let rows: Vec<TruthRow> = rows.iter().collect();
+    let [chat, response] = &rows[..] else { panic!("{rows:?}") };
+    assert_eq!((chat.id.as_str(), chat.path.as_str(), chat.stream, chat.whole), ("test-id", CHAT, true, true));
+    assert_eq!((chat.due_ns.len(), chat.written_ns.len(), read.len()), (20, 20, 20));
+    assert!(chat.written_ns.is_sorted() && chat.body_ns <= chat.due_ns[0]);
+    for ((due, written), read) in chat.due_ns.iter().zip(&chat.written_ns).zip(&read) {
+        // The client's clock began before the request was sent, so it must show more.
+        assert!(due <= written && written < read, "{due} {written} {read}");
+    }
+    assert_eq!((response.path.as_str(), response.stream, response.written_ns.len()), (RESPONSES, false, 2));
+    assert_eq!(response.written_ns[0], response.written_ns[1]);
 }
 
 #[tokio::test]
@@ -152,7 +287,7 @@ async fn every_refusal_has_the_shape_of_openai_and_names_the_field() {
         (COMPLETIONS, json!({ "model": "gpt", "prompt": "x" }), 404, json!("model"), json!("model_not_found")),
         (CHAT, json!({ "model": "gpt", "messages": hello() }), 404, json!("model"), json!("model_not_found")),
         (COMPLETIONS, json!({ "prompt": ["a", "b"] }), 400, json!("prompt"), Value::Null),
-        (COMPLETIONS, json!({ "prompt": "a", "n": 2 }), 400, json!("n"), Value::Null),
+        (COMPLETIONS, json!({ "prompt": "a", "n": 0 }), 400, json!("n"), Value::Null),
         (COMPLETIONS, json!({ "prompt": "a", "max_tokens": "5" }), 400, json!("max_tokens"), Value::Null),
         (CHAT, json!({ "messages": [] }), 400, json!("messages"), Value::Null),
         ("/tokenize", json!({ "messages": [] }), 400, json!("messages"), Value::Null),
