@@ -141,7 +141,7 @@ impl Demo {
         load.ignore_eos = true;
         load.warmups = WARMUPS;
         load.time_scale = self.speed;
-        load.tolerances = Tolerances { send_lag_p99: MAX_SEND_LAG.scaled_down(self.speed) };
+        load.tolerances = Tolerances::of_lateness(MAX_SEND_LAG.scaled_down(self.speed));
         // Without a salt both runs have the same prompts; with one of its own each starts cold.
         load.salt = (!self.warm).then(fresh_salt);
         let folder = self.folder.join(name);

@@ -71,7 +71,7 @@ fn config(args: Args, plan: &Plan) -> anyhow::Result<LoadConfig> {
         total: args.timeout,
         drain: args.drain,
     };
-    config.tolerances = Tolerances { send_lag_p99: args.max_send_lag };
+    config.tolerances = Tolerances::of_lateness(args.max_send_lag);
     config.metadata = args.metadata.into_iter().collect();
     config.ready_timeout = args.ready_check_timeout_sec.filter(|t| t.as_nanos() > 0);
     if !args.no_salt {

@@ -50,6 +50,8 @@ fn write_run(folder: &Path, name: &str, budget: Option<Span>) {
         peak_in_flight: 200,
         connections: 200,
         cpu: None,
+        drawn: None,
+        health: None,
     };
     let manifest = Manifest {
         format: 1,
@@ -65,6 +67,9 @@ fn write_run(folder: &Path, name: &str, budget: Option<Span>) {
         prompts_salted: true,
         timeouts: Timeouts::default(),
         tolerances: Tolerances::default(),
+        max_in_flight: None,
+        retries: 0,
+        ceiling: None,
         metadata: BTreeMap::new(),
         end: Some(end),
     };

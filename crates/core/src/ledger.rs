@@ -6,6 +6,8 @@
 
 use serde::{Deserialize, Serialize};
 
+pub use crate::health::Tolerances;
+use crate::health::{Ceiling, Health};
 use crate::outcome::Terminal;
 use crate::slo::Slo;
 use crate::time::{Span, Tick};
@@ -105,6 +107,9 @@ pub struct Row {
     /// When a retry makes sense, by the server's word.
     #[serde(rename = "retry_after_ns", skip_serializing_if = "Option::is_none", default)]
     pub retry_after: Option<Span>,
+    /// Whether a retry makes sense, by the server's word (`x-should-retry`).
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub should_retry: Option<bool>,
     /// Whether it went over a connection that had been used before.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub reused_connection: Option<bool>,
@@ -154,6 +159,7 @@ impl Row {
             backend: None,
             request_id: None,
             retry_after: None,
+            should_retry: None,
             reused_connection: None,
         }
     }
@@ -225,14 +231,28 @@ pub struct Manifest {
     pub prompts_salted: bool,
     /// When to give up.
     pub timeouts: Timeouts,
-    /// What the generator may at most be late, for the run to be valid.
+    /// What the generator may at most show of itself, for the run to be valid.
     pub tolerances: Tolerances,
+    /// The most requests in flight at once; an arrival that finds no slot is never sent. Absent: no cap.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub max_in_flight: Option<u32>,
+    /// The most further attempts of an arrival.
+    #[serde(skip_serializing_if = "is_zero", default)]
+    pub retries: u32,
+    /// What the generator was shown to keep up with before the run; absent if that was not measured.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub ceiling: Option<Ceiling>,
     /// Free notes: `--metadata` and what a command adds.
     #[serde(skip_serializing_if = "std::collections::BTreeMap::is_empty", default)]
     pub metadata: std::collections::BTreeMap<String, String>,
     /// How the run ended; absent while it runs or after it was killed.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub end: Option<RunEnd>,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+const fn is_zero(n: &u32) -> bool {
+    *n == 0
 }
 
 /// What was measured.
@@ -286,22 +306,8 @@ impl Default for Timeouts {
     }
 }
 
-/// Declared before the run: past one of them the run says something about the generator, not the server.
-#[derive(Copy, Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Tolerances {
-    /// The 99th percentile of the send lag.
-    #[serde(rename = "send_lag_p99_ns")]
-    pub send_lag_p99: Span,
-}
-
-impl Default for Tolerances {
-    fn default() -> Self {
-        Self { send_lag_p99: Span::from_millis(10) }
-    }
-}
-
 /// How a run ended.
-#[derive(Copy, Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Copy, Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RunEnd {
     /// When the last row was written.
     #[serde(rename = "at_ns")]
@@ -315,6 +321,13 @@ pub struct RunEnd {
     /// CPU time that the process used during the run, user and system; absent where it is not known.
     #[serde(rename = "cpu_ns", skip_serializing_if = "Option::is_none", default)]
     pub cpu: Option<Span>,
+    /// Arrivals that came due, the first of the plan, where what is due follows from the answers; absent
+    /// where every arrival of the plan has its time.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub drawn: Option<u32>,
+    /// What was seen of the generator itself; absent for simulated runs.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub health: Option<Health>,
 }
 
 #[cfg(test)]

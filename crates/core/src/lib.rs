@@ -14,11 +14,13 @@
 //! | [`engine`] | a continuous-batching server as a deterministic state machine |
 //! | [`work`] | arrival processes, lengths, recorded traces and the immutable [`work::Plan`] |
 //! | [`ledger`] | the row that every planned arrival ends as |
+//! | [`health`] | what a run shows of the generator itself, and what is tolerated |
 //! | [`sse`], [`openai`] | reading event streams and OpenAI-shaped bodies |
 //! | [`stats`] | quantiles and the like |
 //! | [`sim`] | a plan, a scheduler and engine models on virtual time |
 
 pub mod engine;
+pub mod health;
 pub mod ids;
 pub mod ledger;
 pub mod openai;

@@ -186,6 +186,7 @@ fn read_headers(headers: &HeaderMap, row: &mut Row) {
     row.backend = named("x-elasticserve-backend").map(shortened);
     row.request_id = named("x-request-id").map(shortened);
     row.queue = named("x-elasticserve-queue-ms").and_then(millis);
+    row.should_retry = named("x-should-retry").and_then(|told| told.parse().ok());
     row.retry_after = named("retry-after-ms").and_then(millis).or_else(|| {
         // The other form of this header is a date, which would need the server's wall clock.
         named("retry-after").and_then(|s| s.parse().ok()).map(Span::from_secs)

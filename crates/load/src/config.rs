@@ -40,8 +40,13 @@ pub struct LoadConfig {
     pub warmups: u32,
     /// When to give up.
     pub timeouts: Timeouts,
-    /// What the generator may at most be late.
+    /// What the generator may at most show of itself.
     pub tolerances: Tolerances,
+    /// The most requests in flight at once. An arrival of an open plan that finds no slot at its time is
+    /// never sent; without this there is no cap.
+    pub max_in_flight: Option<u32>,
+    /// The most further attempts of an arrival that was turned away or failed, see `retry`.
+    pub retries: u32,
     /// How many times faster than real time the plan runs, for the manifest only.
     pub time_scale: f64,
     /// Free notes for the manifest.
@@ -69,6 +74,8 @@ impl LoadConfig {
             warmups: 0,
             timeouts: Timeouts::default(),
             tolerances: Tolerances::default(),
+            max_in_flight: None,
+            retries: 0,
             time_scale: 1.0,
             metadata: BTreeMap::new(),
             ready_timeout: None,

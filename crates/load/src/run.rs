@@ -210,6 +210,9 @@ impl Preparation<'_> {
             prompts_salted: config.salt.is_some(),
             timeouts: config.timeouts,
             tolerances: config.tolerances,
+            max_in_flight: config.max_in_flight,
+            retries: config.retries,
+            ceiling: None,
             metadata,
             end: None,
         }
@@ -281,6 +284,8 @@ async fn offer(
         peak_in_flight: progress.peak_in_flight(),
         connections: shared.dialer.opened(),
         cpu: cpu_time().zip(cpu_before).map(|(after, before)| after.saturating_sub(before)),
+        drawn: None,
+        health: None,
     });
     folder.write_manifest(&manifest)?;
     Ok(manifest)

@@ -52,6 +52,9 @@ pub(crate) fn manifest(name: &str, plan: &Plan) -> Manifest {
         prompts_salted: true,
         timeouts: Timeouts::default(),
         tolerances: Tolerances::default(),
+        max_in_flight: None,
+        retries: 0,
+        ceiling: None,
         metadata: BTreeMap::new(),
         end: Some(RunEnd {
             at: Tick::from_nanos(20_000_000_000),
@@ -59,6 +62,8 @@ pub(crate) fn manifest(name: &str, plan: &Plan) -> Manifest {
             peak_in_flight: 200,
             connections: 200,
             cpu: None,
+            drawn: None,
+            health: None,
         }),
     }
 }

@@ -58,7 +58,8 @@ pub(crate) fn invalid(run: &Run, outcomes: &[&Row], complete: bool, send_lag: &D
     }
     let count = |state| outcomes.iter().filter(|r| r.state == state).count() as u32;
     let capped = count(Terminal::UnsentClientCap);
-    if capped > 0 && run.manifest.plan.model == "open" {
+    let declared = run.manifest.max_in_flight.is_some();
+    if capped > 0 && !declared && run.manifest.plan.model == "open" {
         reasons.push(format!(
             "{} found no free client slot or socket, so the load was not open",
             counted(capped, "arrival")
@@ -67,6 +68,18 @@ pub(crate) fn invalid(run: &Run, outcomes: &[&Row], complete: bool, send_lag: &D
     let aborted = count(Terminal::UnsentAbort);
     if aborted > 0 {
         reasons.push(format!("the run was stopped with {} not yet sent", counted(aborted, "arrival")));
+    }
+    if let Some(health) = run.manifest.end.and_then(|end| end.health) {
+        reasons.extend(health.violations(&run.manifest.tolerances, run.manifest.ceiling.as_ref()));
+    }
+    let broken = count(Terminal::ProtocolError);
+    if f64::from(broken) > f64::from(run.manifest.plan.count) * run.manifest.tolerances.protocol_errors {
+        reasons.push(format!(
+            "{} had an answer that broke the protocol, past the declared {:.0} %: client and server do not \
+             understand each other",
+            counted(broken, "arrival"),
+            run.manifest.tolerances.protocol_errors * 100.0
+        ));
     }
     reasons
 }

@@ -132,6 +132,9 @@ impl Args {
             prompts_salted: !self.warm,
             timeouts: Timeouts::default(),
             tolerances: Tolerances::default(),
+            max_in_flight: None,
+            retries: 0,
+            ceiling: None,
             metadata,
             end: None,
         }
@@ -214,6 +217,14 @@ impl<'a, W: Write> Ledger<'a, W> {
             Some(error) => return Err(error),
             None => self.out.flush()?,
         }
-        Ok(RunEnd { at: self.last, interrupted: false, peak_in_flight: self.peak, connections: 0, cpu: None })
+        Ok(RunEnd {
+            at: self.last,
+            interrupted: false,
+            peak_in_flight: self.peak,
+            connections: 0,
+            cpu: None,
+            drawn: None,
+            health: None,
+        })
     }
 }
