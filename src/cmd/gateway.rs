@@ -17,7 +17,7 @@ use super::{BadConfig, say};
 #[command(after_help = "\
 Requests wait in one queue until a backend has a free permit: first come, first served, or in another
 order of the configuration file. What waits longer than the queue budget, finds the queue full, or is
-predicted to miss its limits, is refused at once with 429 and the time after which a retry makes sense. A permit lives exactly as long as the response body: a client that leaves
+predicted to miss its limits, or costs others more than it is worth, is refused at once with 429 and the time after which a retry makes sense. A permit lives exactly as long as the response body: a client that leaves
 frees its place at once, and the backend's connection is closed.
 
 Probes and metrics are on the admin listener: /livez, /readyz, /metrics. SIGTERM or Ctrl-C drains:

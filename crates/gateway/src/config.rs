@@ -12,19 +12,20 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use elasticserve_core::ids::TenantId;
-use elasticserve_core::sched::{CostModel, Order, Predict, Settings};
+use elasticserve_core::sched::{CostModel, Order, Predict, Price, Settings};
 use elasticserve_core::slo::Slo;
 use elasticserve_core::time::Span;
 use http::StatusCode;
 use http::uri::Authority;
 
 pub use raw::{
-    RawAdmission, RawBackend, RawConfig, RawLimits, RawLog, RawPredict, RawQueue, RawSlo, RawTenant, RawTimeouts,
+    RawAdmission, RawBackend, RawConfig, RawLimits, RawLog, RawPredict, RawQueue, RawSlo, RawStall, RawTenant,
+    RawTimeouts,
 };
 pub use tenants::{MAX_NAME, MAX_TENANTS, Tenant};
 
 /// A checked configuration.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Config {
     /// Where clients connect.
     pub listen: SocketAddr,
@@ -42,6 +43,8 @@ pub struct Config {
     pub guard: Span,
     /// What turns away requests that cannot meet their limits; `None` for nothing.
     pub predict: Option<Predict>,
+    /// What also turns away requests that cost the others more than they are worth; `None` for nothing.
+    pub price: Option<Price>,
     /// What a request takes.
     pub cost: CostModel,
     /// The most requests that may wait.
@@ -130,6 +133,7 @@ impl Config {
             max_bytes: self.queue_bytes,
             budget: self.queue_budget,
             predict: self.predict,
+            price: self.price,
             guard: self.guard,
             ..Settings::fcfs(self.backends.iter().map(|b| b.permits).collect())
         }

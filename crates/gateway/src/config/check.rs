@@ -37,7 +37,7 @@ impl RawConfig {
             Some(429) => StatusCode::TOO_MANY_REQUESTS,
             Some(other) => return Err(value("queue.infeasible_status", &format!("must be 422 or 429, not {other}"))),
         };
-        let Policy { order, guard, budget, predict, cost } = policy::check(&queue, &predict)?;
+        let Policy { order, guard, budget, predict, price, cost } = policy::check(&queue, &predict)?;
         Ok(Config {
             listen: address("listen", listen.as_deref().unwrap_or("127.0.0.1:8080"))?,
             admin: address("admin", admin.as_deref().unwrap_or("127.0.0.1:9090"))?,
@@ -47,6 +47,7 @@ impl RawConfig {
             order,
             guard,
             predict,
+            price,
             cost,
             queue_depth: queue.depth.unwrap_or(256),
             queue_bytes: queue.bytes.unwrap_or(256 << 20),

@@ -1,12 +1,13 @@
 //! The effective configuration, as a file that gives it again.
 
-use elasticserve_core::sched::Order;
+use elasticserve_core::sched::{Order, Stall};
 use elasticserve_core::slo::Slo;
 use elasticserve_core::time::Span;
 
 use super::policy::compares_costs;
 use super::raw::{
-    RawAdmission, RawBackend, RawConfig, RawLimits, RawLog, RawPredict, RawQueue, RawSlo, RawTenant, RawTimeouts,
+    RawAdmission, RawBackend, RawConfig, RawLimits, RawLog, RawPredict, RawQueue, RawSlo, RawStall, RawTenant,
+    RawTimeouts,
 };
 use super::{Config, ConfigError};
 
@@ -58,10 +59,11 @@ impl Config {
     }
 
     fn queue(&self) -> RawQueue {
-        let admission = match (self.predict, self.queue_budget) {
-            (Some(_), _) => RawAdmission::Predict,
-            (None, Some(_)) => RawAdmission::Budget,
-            (None, None) => RawAdmission::None,
+        let admission = match (self.price, self.predict, self.queue_budget) {
+            (Some(_), ..) => RawAdmission::Price,
+            (None, Some(_), _) => RawAdmission::Predict,
+            (None, None, Some(_)) => RawAdmission::Budget,
+            (None, None, None) => RawAdmission::None,
         };
         RawQueue {
             order: Some(self.order),
@@ -69,6 +71,7 @@ impl Config {
             depth: Some(self.queue_depth),
             bytes: Some(self.queue_bytes),
             budget: self.queue_budget.and_then(exact),
+            fairness: self.price.map(|p| p.mu),
             guard: if self.order == Order::Priority { exact(self.guard) } else { None },
             infeasible_status: Some(self.infeasible_status.as_u16()),
         }
@@ -86,7 +89,17 @@ impl Config {
             idle_tpot: exact(self.cost.idle_tpot),
             pad: self.predict.and_then(|p| exact(p.caution.pad)),
             margin: self.predict.map(|p| p.caution.margin_permille as f64 / 1000.0),
+            stall: self.price.map(|p| stall(&p.stall)),
         }
+    }
+}
+
+fn stall(stall: &Stall) -> RawStall {
+    RawStall {
+        per_token_ms: stall.per_token_ms,
+        free_tokens: stall.free_tokens,
+        attention_ms: stall.attention_ms,
+        kv_ms_per_token: stall.kv_ms_per_token,
     }
 }
 

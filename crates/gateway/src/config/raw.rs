@@ -88,6 +88,8 @@ pub struct RawQueue {
     pub bytes: Option<u64>,
     /// How long a request may wait, such as `"750ms"`.
     pub budget: Option<String>,
+    /// How much Jain's index over the tenants counts beside attainment, under `price`.
+    pub fairness: Option<f64>,
     /// How long a class may hold back what came before it, under `priority`.
     pub guard: Option<String>,
     /// The status of what cannot be met even by an idle server: 422 or 429.
@@ -104,6 +106,8 @@ pub enum RawAdmission {
     Budget,
     /// What is predicted to miss its limits.
     Predict,
+    /// That, and what costs the others more than it is worth.
+    Price,
 }
 
 /// A cost model as it is written: an engine profile, single values, or both; values win.
@@ -124,6 +128,22 @@ pub struct RawPredict {
     pub pad: Option<String>,
     /// Added to the time per output token, as a fraction of it.
     pub margin: Option<f64>,
+    /// What a request takes from the others, where it is not the profile's.
+    pub stall: Option<RawStall>,
+}
+
+/// The stall of a request as it is written, all of it needed.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RawStall {
+    /// Of a prompt token beyond those that are free, in ms.
+    pub per_token_ms: f64,
+    /// Prompt tokens that a full batch's steps hide.
+    pub free_tokens: f64,
+    /// Of (1000 prompt tokens)², in ms.
+    pub attention_ms: f64,
+    /// Of reading one token of KV cache once, in ms.
+    pub kv_ms_per_token: f64,
 }
 
 /// Bounds as they are written.

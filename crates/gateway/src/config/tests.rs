@@ -87,6 +87,49 @@ fn policies_that_do_not_go_together_are_refused_by_key_with_what_would_be_right(
             "predict.idle_tpot",
             "more than 0",
         ),
+        ("[queue]\nadmission = 'price'", "predict.profile", "\"price\": one of gb10-qwen3-8b-fp8"),
+        (
+            "[queue]\nadmission = 'price'\n[predict]\noverhead = '0'\nprefill_per_token = '0'\nfirst_token_steps = 1\nidle_tpot = '9ms'",
+            "predict.profile",
+            "predict.stall",
+        ),
+        (
+            "[queue]\nadmission = 'price'\nbudget = '1s'\n[predict]\nprofile = 'gb10-qwen3-8b-fp8'",
+            "queue.budget",
+            "leave it out",
+        ),
+        (
+            "[queue]\nadmission = 'price'\nfairness = -0.1\n[predict]\nprofile = 'gb10-qwen3-8b-fp8'",
+            "queue.fairness",
+            "0 to 4",
+        ),
+        (
+            "[queue]\nadmission = 'price'\nfairness = nan\n[predict]\nprofile = 'gb10-qwen3-8b-fp8'",
+            "queue.fairness",
+            "0 to 4",
+        ),
+        (
+            "[queue]\nadmission = 'predict'\nfairness = 0.5\n[predict]\nprofile = 'gb10-qwen3-8b-fp8'",
+            "queue.fairness",
+            "\"price\" only",
+        ),
+        (
+            "[queue]\nadmission = 'predict'\n[predict]\nprofile = 'gb10-qwen3-8b-fp8'\n\
+             stall = { per_token_ms = 0.1, free_tokens = 40, attention_ms = 6, kv_ms_per_token = 0.0003 }",
+            "predict.stall",
+            "\"price\" only",
+        ),
+        (
+            "[queue]\nadmission = 'price'\n[predict]\nprofile = 'gb10-qwen3-8b-fp8'\n\
+             stall = { per_token_ms = 0.1, free_tokens = 40, attention_ms = -6, kv_ms_per_token = 0.0003 }",
+            "predict.stall.attention_ms",
+            "from 0",
+        ),
+        (
+            "[queue]\nadmission = 'price'\n[predict]\nprofile = 'gb10-qwen3-8b-fp8'\nstall = { per_token_ms = 0.1 }",
+            "predict.stall",
+            "free_tokens",
+        ),
         ("[queue]\norder = 'least-slack'", "queue.order", "admission = \"predict\""),
         ("[queue]\norder = 'wfq'\nguard = '1s'", "queue.guard", "priority"),
         ("[predict]\nprofile = 'gb10-qwen3-8b-fp8'", "predict", "admission = \"predict\""),
@@ -118,6 +161,8 @@ fn unknown_keys_and_names_of_policies_are_refused_with_the_nearest_known_one() {
         ("[[tenants]]\nname = 'a'\nmax_queue = 1", "max_queue", "`max_queued`"),
         ("[[tenants]]\nname = 'a'\nslo = { tftt = '1s' }", "tftt", "`ttft`"),
         ("[predict]\nprofil = 'x'", "profil", "`profile`"),
+        ("[queue]\nadmission = 'priced'", "priced", "`price`"),
+        ("[queue]\nfairnes = 1", "fairnes", "`fairness`"),
         ("[log]\ndecision = 'x'", "decision", "`decisions`"),
     ] {
         let message = with(text).unwrap_err().to_string();
@@ -152,17 +197,38 @@ fn a_tenant_without_limits_of_its_own_has_the_general_ones() {
 fn the_effective_configuration_read_again_is_the_same() {
     let predict = "[queue]\nadmission = 'predict'\norder = 'least-slack'\ninfeasible_status = 429\n\
         [predict]\nprofile = 'gb10-qwen3-8b-fp8'\npad = '1500us'\nmargin = 0.013\n[log]\ndecisions = 'd.ndjson'\n";
+    let price =
+        "[queue]\nadmission = 'price'\norder = 'least-slack'\nfairness = 0.7\n[predict]\nprofile = 'single-worker'\n";
+    let own_stall = "[queue]\nadmission = 'price'\n[predict]\nprofile = 'single-worker'\n\
+        stall = { per_token_ms = 0.1, free_tokens = 40.5, attention_ms = 6.0, kv_ms_per_token = 0.0003 }\n";
     for more in [
         "",
         "[queue]\nbudget = '750ms'\norder = 'wfq'\n",
         "[queue]\norder = 'priority'\nguard = '1.5s'\n[[tenants]]\nname = 'capped'\nmax_queued = 0\nmax_queued_bytes = 7\n",
         "[queue]\norder = 'shortest-first'\n[predict]\nprofile = 'single-worker'\n",
         predict,
+        price,
+        own_stall,
     ] {
         let config = with(&format!("{more}{TENANTS}")).unwrap();
         let text = config.to_toml().unwrap();
         assert_eq!(check(&text).unwrap(), config, "{text}");
     }
+}
+
+#[test]
+fn a_price_is_that_of_the_profile_with_the_usual_fairness_unless_set() {
+    let profile = elasticserve_core::engine::Profile::built_in("gb10-qwen3-8b-fp8").unwrap();
+    for (set, mu) in [("", 0.5), ("fairness = 0", 0.0), ("fairness = 1", 1.0)] {
+        let text = format!("[queue]\nadmission = 'price'\n{set}\n[predict]\nprofile = 'gb10-qwen3-8b-fp8'\n");
+        let settings = with(&text).unwrap().scheduler();
+        assert_eq!(settings.price, Some(Price::from_profile(&profile, mu)));
+        assert_eq!(settings.predict.map(|p| p.cost), Some(CostModel::from_profile(&profile)));
+    }
+    let own = "stall = { per_token_ms = 0.1, free_tokens = 40, attention_ms = 6, kv_ms_per_token = 0 }";
+    let text = format!("[queue]\nadmission = 'price'\n[predict]\nprofile = 'gb10-qwen3-8b-fp8'\n{own}\n");
+    let stall = with(&text).unwrap().price.unwrap().stall;
+    assert_eq!((stall.per_token_ms, stall.free_tokens, stall.kv_ms_per_token), (0.1, 40.0, 0.0));
 }
 
 #[test]
