@@ -16,7 +16,7 @@ use elasticserve_core::sim::{self, GatewaySetup, Setup};
 use elasticserve_core::slo::Slo;
 use elasticserve_core::time::{Span, Tick};
 use elasticserve_core::work::{Arrival, PlanTenant};
-use elasticserve_gateway::config::{RawAdmission, RawConfig, RawPredict, RawSlo, RawTenant};
+use elasticserve_gateway::config::{RawAdmission, RawConfig, RawPredict, RawSlo, RawStall, RawTenant};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until};
 
@@ -31,6 +31,27 @@ const SEATS: u32 = 6;
 const TENANTS: [(&str, u64, u64); 3] = [("gold", 600, 1_800), ("standard", 1_200, 5_000), ("batch", 4_000, 9_000)];
 /// From the last token to the end of the body.
 const TAIL: Span = Span::from_millis(1);
+
+/// What decides.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+enum Policy {
+    Predict,
+    Price,
+    Wfq,
+    Fcfs,
+}
+
+impl Policy {
+    const ALL: [Self; 4] = [Self::Predict, Self::Price, Self::Wfq, Self::Fcfs];
+
+    fn order(self) -> Order {
+        match self {
+            Self::Predict | Self::Price => Order::LeastSlack,
+            Self::Wfq => Order::Wfq,
+            Self::Fcfs => Order::Fcfs,
+        }
+    }
+}
 
 /// What was decided about an arrival, and when; `None` for a permit.
 type Decisions = BTreeMap<u32, (Option<String>, Span)>;
@@ -51,12 +72,13 @@ fn arrivals(seed: u64) -> Vec<Arrival> {
     let mut next = |index| {
         at += Span::from_millis(10 * random.between(1, 20));
         let (tenant, output) = (random.between(0, 2) as u16, random.between(4, 60) as u32);
-        Arrival { index, at, tenant, input: 64, output, prompt: u64::from(index) }
+        let input = random.between(16, 512) as u32;
+        Arrival { index, at, tenant, input, output, prompt: u64::from(index) }
     };
     (0..REQUESTS).map(&mut next).collect()
 }
 
-fn configure(raw: &mut RawConfig, order: Order) {
+fn configure(raw: &mut RawConfig, policy: Policy) {
     let ms = |ms: u64| Some(format!("{ms}ms"));
     let slo = |ttft, e2e| Some(RawSlo { ttft: ms(ttft), tpot: None, e2e: ms(e2e) });
     let tenant = |(name, ttft, e2e): (&str, u64, u64)| RawTenant {
@@ -67,7 +89,7 @@ fn configure(raw: &mut RawConfig, order: Order) {
         ..RawTenant::default()
     };
     raw.tenants = Some(TENANTS.map(tenant).to_vec());
-    raw.queue.order = Some(order);
+    raw.queue.order = Some(policy.order());
     // All that waits is then looked at one by one, whatever it costs.
     raw.queue.depth = Some(32);
     raw.timeouts.header = Some("1h".into());
@@ -78,23 +100,31 @@ fn configure(raw: &mut RawConfig, order: Order) {
         idle_tpot: Some("40ms".into()),
         ..RawPredict::default()
     };
-    match order {
-        Order::LeastSlack => {
+    match policy {
+        Policy::Predict | Policy::Price => {
             raw.queue.admission = Some(RawAdmission::Predict);
             raw.predict = cost("3ms", 3);
         }
         // What the simulator charges: the step of the prefill, and one for each further token.
-        Order::Wfq => {
+        Policy::Wfq => {
             raw.queue.budget = Some("755ms".into());
             raw.predict = cost("10ms", 1);
         }
-        _ => raw.queue.budget = Some("755ms".into()),
+        Policy::Fcfs => raw.queue.budget = Some("755ms".into()),
+    }
+    if policy == Policy::Price {
+        raw.queue.admission = Some(RawAdmission::Price);
+        raw.queue.fairness = Some(0.7);
+        // The engine's steps do not grow with prompts here, so that everything happens on whole milliseconds;
+        // what a request is charged need not be what it takes.
+        let (per_token_ms, free_tokens) = (0.5, 40.0);
+        raw.predict.stall = Some(RawStall { per_token_ms, free_tokens, ..RawStall::default() });
     }
 }
 
-fn simulated(order: Order, arrivals: &[Arrival]) -> Decisions {
+fn simulated(policy: Policy, arrivals: &[Arrival]) -> Decisions {
     let mut raw = settings("backend", SEATS);
-    configure(&mut raw, order);
+    configure(&mut raw, policy);
     let scheduler = raw.check().unwrap().scheduler();
     let tenants = TENANTS.map(|(name, ttft, e2e)| PlanTenant {
         name: name.into(),
@@ -117,8 +147,8 @@ fn simulated(order: Order, arrivals: &[Arrival]) -> Decisions {
     decisions
 }
 
-async fn served(order: Order, arrivals: &[Arrival]) -> Decisions {
-    let (mut gateway, mut backend) = Piped::start(SEATS, |raw| configure(raw, order));
+async fn served(policy: Policy, arrivals: &[Arrival]) -> Decisions {
+    let (mut gateway, mut backend) = Piped::start(SEATS, |raw| configure(raw, policy));
     let origin = Instant::now();
     let decisions: Arc<Mutex<Decisions>> = Arc::default();
     let mut clients = JoinSet::new();
@@ -207,26 +237,31 @@ impl Replay {
 #[tokio::test(start_paused = true)]
 async fn a_plan_meets_the_same_decisions_in_the_simulator_and_in_the_gateway() {
     let mut endings: BTreeMap<String, u32> = BTreeMap::new();
+    let mut priced = 0;
     for seed in 0..SEEDS {
-        let order = [Order::LeastSlack, Order::Wfq, Order::Fcfs][(seed % 3) as usize];
+        let policy = Policy::ALL[seed as usize % Policy::ALL.len()];
         let plan = arrivals(seed);
-        let (expected, seen) = (simulated(order, &plan), served(order, &plan).await);
+        let (expected, seen) = (simulated(policy, &plan), served(policy, &plan).await);
+        priced += u32::from(policy == Policy::Price && expected != simulated(Policy::Predict, &plan));
         assert_eq!((expected.len(), seen.len()), (plan.len(), plan.len()), "seed {seed}");
         for (index, (reason, at)) in &expected {
             let (seen_reason, seen_at) = &seen[index];
-            assert_eq!(reason, seen_reason, "seed {seed}, arrival {index}: {at} {seen_at}");
+            assert_eq!(reason, seen_reason, "{policy:?}, seed {seed}, arrival {index}: {at} {seen_at}");
             let late = seen_at.checked_sub(*at);
             let grain = if reason.is_none() { Span::ZERO } else { TAIL };
             assert!(late.is_some_and(|l| l <= grain), "seed {seed}, arrival {index} {reason:?}: {at} {seen_at}");
             let ending = reason.as_deref().unwrap_or("granted");
-            *endings.entry(format!("{order:?} {ending}")).or_default() += 1;
+            *endings.entry(format!("{policy:?} {ending}")).or_default() += 1;
         }
     }
+    assert!(priced > 5, "the price decided too little: {priced}");
     for name in [
-        "LeastSlack granted",
-        "LeastSlack slo_infeasible",
-        "LeastSlack predicted_late",
-        "LeastSlack queue_expired",
+        "Predict granted",
+        "Predict slo_infeasible",
+        "Predict predicted_late",
+        "Predict queue_expired",
+        "Price granted",
+        "Price predicted_late",
         "Wfq granted",
         "Wfq queue_expired",
         "Fcfs granted",
