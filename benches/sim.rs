@@ -115,7 +115,7 @@ impl Workload {
 }
 
 fn tenant(name: &str, share: f64) -> PlanTenant {
-    PlanTenant { name: name.into(), share, slo: Slo::default() }
+    PlanTenant::new(name, share, Slo::default())
 }
 
 fn policy(weight: u32) -> TenantPolicy {

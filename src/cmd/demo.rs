@@ -197,7 +197,7 @@ fn published_plan() -> anyhow::Result<Plan> {
     let arrivals: Vec<Arrival> = times.into_iter().zip(0..).map(arrival).collect();
     let slo =
         Slo { ttft: Some(Span::from_millis(1000)), tpot: Some(Span::from_millis(100)), e2e: Some(Span::from_secs(15)) };
-    let tenants = vec![PlanTenant { name: "default".into(), share: 1.0, slo }];
+    let tenants = vec![PlanTenant::new("default", 1.0, slo)];
     let window = Span::from_secs_f64(arrivals.len() as f64 / RATE);
     Ok(Plan::recorded(SOURCE, RATE, window, tenants, arrivals)?)
 }
@@ -208,7 +208,7 @@ async fn prime(load: &LoadConfig, plan: &Plan, server: SocketAddr, folder: &Path
     let once = plan.arrivals().iter().map(|a| Arrival { at: PRIMING_GAP * u64::from(a.index), output: 1, ..*a });
     let window = PRIMING_GAP * plan.arrivals().len() as u64;
     let rate = 1.0 / PRIMING_GAP.as_secs_f64();
-    let tenants = vec![PlanTenant { name: "default".into(), share: 1.0, slo: Slo::default() }];
+    let tenants = vec![PlanTenant::new("default", 1.0, Slo::default())];
     let priming = Plan::recorded(SOURCE, rate, window, tenants, once.collect())?;
     let mut load = load.clone();
     load.name = "priming".into();

@@ -14,6 +14,7 @@ use std::time::SystemTime;
 use anyhow::Context;
 use elasticserve_core::ledger::{Manifest, Timeouts, Tolerances};
 use elasticserve_core::rng::mix;
+use elasticserve_core::time::Span;
 use elasticserve_core::work::Plan;
 use elasticserve_load::{BaseUrl, LoadConfig, LoadError, Progress, Secret, Stop};
 use tokio::signal::unix::{SignalKind, signal};
@@ -34,6 +35,9 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     if plan.arrivals().iter().any(|a| !plan.blocks(a).is_empty()) {
         let problem = "--trace: prompts that share blocks cannot be sent yet; `elasticserve sim run` replays them";
         return Err(BadConfig(problem.to_owned()).into());
+    }
+    if !plan.header().model.is_open() {
+        return Err(BadConfig(format!("--plan: {} loads cannot be run yet", plan.header().model)).into());
     }
     let folder = args.result_dir.clone().unwrap_or_else(|| default_folder(&args.name));
     let as_json = args.json;
@@ -98,7 +102,7 @@ pub(crate) fn default_folder(name: &str) -> PathBuf {
 pub(crate) async fn offer(config: &LoadConfig, plan: &Plan, folder: &Path, stop: &Stop) -> Result<Manifest, LoadError> {
     let progress = Arc::new(Progress::new());
     let run = elasticserve_load::run(config, plan, folder, Arc::clone(&progress), stop.clone());
-    let (mut run, mut shown) = (pin!(run), pin!(progress::show(&progress, plan.header().window)));
+    let (mut run, mut shown) = (pin!(run), pin!(progress::show(&progress, plan.header().window.unwrap_or(Span::ZERO))));
     tokio::select! {
         ended = &mut run => ended,
         () = &mut shown => run.await,

@@ -28,7 +28,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 fn plan(times: impl IntoIterator<Item = Span>) -> Plan {
     let arrival = |(prompt, at)| Arrival { index: 0, at, tenant: 0, input: 16, output: 2, prompt };
     let arrivals: Vec<Arrival> = (100u64..).zip(times).map(arrival).collect();
-    let tenant = PlanTenant { name: "default".into(), share: 1.0, slo: Slo::default() };
+    let tenant = PlanTenant::new("default", 1.0, Slo::default());
     Plan::recorded("test", 1.0, Span::from_millis(1), vec![tenant], arrivals).unwrap()
 }
 

@@ -38,7 +38,7 @@ fn plan(rate: f64) -> Plan {
 }
 
 fn recorded(rate: f64, window: Span, arrivals: Vec<Arrival>) -> Plan {
-    let tenants = vec![PlanTenant { name: "default".into(), share: 1.0, slo: Slo::default() }];
+    let tenants = vec![PlanTenant::new("default", 1.0, Slo::default())];
     Plan::recorded("published", rate, window, tenants, arrivals).unwrap()
 }
 

@@ -28,7 +28,7 @@ fn plan() -> Plan {
         extent: Extent::Count(200),
         input: Lengths::fixed(256),
         output: Lengths::fixed(64),
-        tenants: vec![PlanTenant { name: "default".into(), share: 1.0, slo }],
+        tenants: vec![PlanTenant::new("default", 1.0, slo)],
     })
     .unwrap()
 }

@@ -255,11 +255,8 @@ fn ledger(seed: u64, states: &mut BTreeMap<Terminal, u32>) -> [u8; 32] {
 }
 
 fn plan(seed: u64, random: &mut Random) -> Plan {
-    let tenants = (0..random.between(1, 3)).map(|i| PlanTenant {
-        name: format!("t{i}"),
-        share: 0.1 + random.unit(),
-        slo: Slo::default(),
-    });
+    let tenants =
+        (0..random.between(1, 3)).map(|i| PlanTenant::new(format!("t{i}"), 0.1 + random.unit(), Slo::default()));
     let tenants = tenants.collect();
     let rate = random.between(1, 40) as f64;
     let process = match random.between(0, 1) {

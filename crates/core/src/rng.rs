@@ -59,6 +59,39 @@ impl Random {
     pub fn exponential(&mut self) -> f64 {
         -libm::log(1.0 - self.unit())
     }
+
+    /// A normal number with mean 0 and variance 1 (Marsaglia's polar method, 1964).
+    pub fn normal(&mut self) -> f64 {
+        loop {
+            let (x, y) = (2.0 * self.unit() - 1.0, 2.0 * self.unit() - 1.0);
+            let square = x * x + y * y;
+            if square > 0.0 && square < 1.0 {
+                return x * (-2.0 * libm::log(square) / square).sqrt();
+            }
+        }
+    }
+
+    /// A gamma number of this shape, above 0, and scale 1: mean and variance are the shape (Marsaglia and Tsang
+    /// 2000, "A simple method for generating gamma variables").
+    pub fn gamma(&mut self, shape: f64) -> f64 {
+        if shape < 1.0 {
+            let whole = self.gamma(shape + 1.0);
+            return whole * libm::pow(1.0 - self.unit(), 1.0 / shape);
+        }
+        let d = shape - 1.0 / 3.0;
+        let c = 1.0 / (9.0 * d).sqrt();
+        loop {
+            let x = self.normal();
+            let v = 1.0 + c * x;
+            if v <= 0.0 {
+                continue;
+            }
+            let v = v * v * v;
+            if libm::log(1.0 - self.unit()) < 0.5 * x * x + d - d * v + d * libm::log(v) {
+                return d * v;
+            }
+        }
+    }
 }
 
 /// One 64-bit value mixed from two, for keys that must differ when either does (SplitMix64's finaliser).

@@ -233,7 +233,7 @@ mod tests {
 
     fn plan(tenants: &[&str]) -> Plan {
         let slo = Slo { ttft: Some(Span::from_millis(1500)), ..Slo::default() };
-        let tenants = tenants.iter().map(|name| PlanTenant { name: (*name).into(), share: 1.0, slo }).collect();
+        let tenants = tenants.iter().map(|name| PlanTenant::new(*name, 1.0, slo)).collect();
         let arrival = Arrival { index: 0, at: Span::ZERO, tenant: 0, input: 20, output: 8, prompt: 77 };
         Plan::recorded("test", 1.0, Span::from_secs(1), tenants, vec![arrival]).unwrap()
     }

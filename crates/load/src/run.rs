@@ -327,7 +327,7 @@ async fn drain(
 ) -> Result<bool, LoadError> {
     let all = sent == plan.header().count;
     let last = plan.arrivals().last().map_or(Span::ZERO, |a| a.at);
-    let from = if all { Tick::ZERO + last.max(plan.header().window) } else { shared.clock.now() };
+    let from = if all { Tick::ZERO + last.max(plan.header().window.unwrap_or(Span::ZERO)) } else { shared.clock.now() };
     let deadline = shared.clock.instant(from + shared.timeouts.drain);
     open.close();
     let by_user = tokio::select! {

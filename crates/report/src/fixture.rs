@@ -20,7 +20,7 @@ pub(crate) const SLO: Slo =
 /// The published overload: 200 requests at 16/s, 256 tokens in and 64 out, for the given tenants.
 pub(crate) fn plan(tenants: &[(&str, f64)]) -> Plan {
     let times = TRACE.lines().skip(1).map(|l| l.split(',').nth(1).unwrap().parse().unwrap()).collect();
-    let tenant = |(name, share): &(&str, f64)| PlanTenant { name: (*name).into(), share: *share, slo: SLO };
+    let tenant = |(name, share): &(&str, f64)| PlanTenant::new(*name, *share, SLO);
     Plan::generate(&PlanSpec {
         seed: 7,
         process: ArrivalProcess::Recorded { rate: 16.0, source: "vllm bench, seed 7".into(), unit_times: times },
@@ -131,6 +131,6 @@ pub(crate) fn mixed() -> Run {
         ended(7, "b", 3500, 0, Terminal::UnsentClientCap),
     ];
     let mut manifest = manifest("mixed", &plan(&[("a", 1.0), ("b", 1.0)]));
-    (manifest.plan.count, manifest.plan.window) = (8, Span::from_secs(4));
+    (manifest.plan.count, manifest.plan.window) = (8, Some(Span::from_secs(4)));
     Run { manifest, rows, torn: false }
 }

@@ -59,7 +59,7 @@ pub(crate) fn invalid(run: &Run, outcomes: &[&Row], complete: bool, send_lag: &D
     let count = |state| outcomes.iter().filter(|r| r.state == state).count() as u32;
     let capped = count(Terminal::UnsentClientCap);
     let declared = run.manifest.max_in_flight.is_some();
-    if capped > 0 && !declared && run.manifest.plan.model == "open" {
+    if capped > 0 && !declared && run.manifest.plan.model.is_open() {
         reasons.push(format!(
             "{} found no free client slot or socket, so the load was not open",
             counted(capped, "arrival")

@@ -184,7 +184,9 @@ impl Summary {
         let outcomes = run.outcomes();
         let missing = manifest.plan.count.saturating_sub(outcomes.len() as u32);
         let complete = manifest.end.is_some() && missing == 0;
-        let window = manifest.plan.window;
+        // A plan that is no schedule fixes no window: then it ends with the last arrival.
+        let last = || outcomes.iter().map(|r| r.planned).max().map_or(Span::ZERO, |at| at.since(Tick::ZERO));
+        let window = manifest.plan.window.unwrap_or_else(last);
         let scope = Scope { complete, window };
         let with_slo: Vec<(&Row, Slo)> = outcomes.iter().map(|r| (*r, run.slo(r))).collect();
         let mut figures = Figures::of(scope, &with_slo);

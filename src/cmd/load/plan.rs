@@ -44,7 +44,7 @@ pub(crate) fn from_args(args: &WorkArgs) -> Result<Plan, BadConfig> {
         extent,
         input: lengths(args.random_input_len),
         output: lengths(args.random_output_len),
-        tenants: vec![PlanTenant { name: TENANT.to_owned(), share: 1.0, slo: args.limits.slo() }],
+        tenants: vec![PlanTenant::new(TENANT, 1.0, args.limits.slo())],
     };
     let plan = Plan::generate(&spec).map_err(|e| BadConfig(e.to_string()))?;
     if plan.arrivals().is_empty() {
@@ -65,7 +65,7 @@ fn from_trace(path: &Path, args: &WorkArgs) -> Result<Plan, BadConfig> {
             return Err(bad("it names its tenants, so --goodput cannot say their limits".to_owned()));
         }
         TraceFormat::Tenants => Vec::new(),
-        TraceFormat::Mooncake | TraceFormat::Azure => vec![PlanTenant { name: TENANT.to_owned(), share: 1.0, slo }],
+        TraceFormat::Mooncake | TraceFormat::Azure => vec![PlanTenant::new(TENANT, 1.0, slo)],
     };
     let options = TraceOptions { speed_up: args.trace_speedup, limit: args.trace_rows, tenants };
     let source = path.file_name().unwrap_or_default().to_string_lossy();

@@ -84,7 +84,7 @@ pub(super) fn parse_tenant(text: &str) -> Result<Tenant, String> {
             other => return Err(format!("'{other}' is none of share, weight, ttft, tpot, e2el")),
         }
     }
-    Ok(Tenant { plan: PlanTenant { name: name.trim().to_owned(), share, slo }, weight })
+    Ok(Tenant { plan: PlanTenant::new(name.trim().to_owned(), share, slo), weight })
 }
 
 #[cfg(test)]
@@ -105,7 +105,7 @@ mod tests {
     fn a_tenant_has_a_share_a_weight_and_limits() {
         let tenant = parse_tenant("gold:share=0.2,weight=4,ttft=600,e2el=5000").unwrap();
         let slo = Slo { ttft: Some(Span::from_millis(600)), tpot: None, e2e: Some(Span::from_secs(5)) };
-        assert_eq!(tenant.plan, PlanTenant { name: "gold".into(), share: 0.2, slo });
+        assert_eq!(tenant.plan, PlanTenant::new("gold", 0.2, slo));
         assert_eq!(tenant.weight.get(), 4);
         for wrong in ["gold", ":share=1", "gold:weight=0.5", "gold:share=-1", "gold:speed=3"] {
             assert!(parse_tenant(wrong).is_err(), "{wrong}");

@@ -75,6 +75,10 @@ const OUTPUT: &str = "Output";
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let plan = plan::from_args(&args.work)?;
+    if !plan.header().model.is_open() {
+        let model = plan.header().model;
+        return Err(BadConfig(format!("--plan: its load model is {model}; the simulator runs open plans")).into());
+    }
     let profiles = args.profile.iter().map(|name| profile::load(name)).collect::<Result<Vec<Profile>, _>>()?;
     let engines = args.gateway.engines(profiles)?;
     let settings = args.gateway.settings(engines.len(), &plan.header().tenants)?;

@@ -149,7 +149,7 @@ impl Args {
     }
 
     fn common(&self, profile: Profile) -> Common {
-        let alone = PlanTenant { name: "default".to_owned(), share: 1.0, slo: self.limits.slo() };
+        let alone = PlanTenant::new("default", 1.0, self.limits.slo());
         let (tenants, policies) = if self.tenant.is_empty() {
             (vec![alone], vec![TenantPolicy::default()])
         } else {

@@ -68,7 +68,7 @@ fn ledgers_are_the_same_bytes_as_ever() {
 }
 
 fn tenant(name: &str, share: f64) -> PlanTenant {
-    PlanTenant { name: name.into(), share, slo: Slo::default() }
+    PlanTenant::new(name, share, Slo::default())
 }
 
 fn fixed() -> Plan {

@@ -33,7 +33,7 @@ fn under_kv_pressure_every_answer_is_whole_and_what_is_too_long_is_a_bad_request
             extent: Extent::Count(40),
             input: Lengths { low: 1, high: 300 },
             output: Lengths { low: 1, high: 40 },
-            tenants: vec![PlanTenant { name: "default".into(), share: 1.0, slo: Slo::default() }],
+            tenants: vec![PlanTenant::new("default", 1.0, Slo::default())],
         };
         let plan = Plan::generate(&spec).unwrap();
         let kv_blocks = Some(random.between(10, 40) as u32);
@@ -94,7 +94,7 @@ fn a_published_trace_is_read_whole() {
     let plan = read_trace(TraceFormat::detect(AZURE).unwrap(), AZURE, "azure_llm_2023_conv.csv", &options).unwrap();
     assert_eq!(plan.arrivals().len(), AZURE.lines().count() - 1);
     // 18:15:46.68 to 19:14:08.40 in half the time.
-    assert_eq!(plan.header().window.as_secs_f64().round(), 1751.0);
+    assert_eq!(plan.header().window.unwrap().as_secs_f64().round(), 1751.0);
     assert_eq!(plan.arrivals().iter().map(|a| u64::from(a.input)).max(), Some(14_050));
     let names = include_str!("../../../reference/traces/m3_seed11.csv");
     let plan = read_trace(TraceFormat::detect(names).unwrap(), names, "m3", &TraceOptions::default()).unwrap();

@@ -126,10 +126,12 @@ fn simulated(policy: Policy, arrivals: &[Arrival]) -> Decisions {
     let mut raw = settings("backend", SEATS);
     configure(&mut raw, policy);
     let scheduler = raw.check().unwrap().scheduler();
-    let tenants = TENANTS.map(|(name, ttft, e2e)| PlanTenant {
-        name: name.into(),
-        share: 1.0,
-        slo: Slo { ttft: Some(Span::from_millis(ttft)), tpot: None, e2e: Some(Span::from_millis(e2e)) },
+    let tenants = TENANTS.map(|(name, ttft, e2e)| {
+        PlanTenant::new(
+            name,
+            1.0,
+            Slo { ttft: Some(Span::from_millis(ttft)), tpot: None, e2e: Some(Span::from_millis(e2e)) },
+        )
     });
     let gateway = GatewaySetup { release_delay: TAIL, ..GatewaySetup::instant(scheduler) };
     let setup = Setup { engines: vec![profile()], gateway: Some(gateway), warm: Vec::new() };

@@ -97,7 +97,7 @@ fn flags_and_the_gateways_own_file_give_the_same_ledger_and_so_does_a_second_run
 fn tenants_of_the_plan_get_what_the_gateways_file_says_of_their_names() {
     let folder = tempfile::tempdir().unwrap();
     let file = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
-    let tenant = |name: &str| PlanTenant { name: name.into(), share: 1.0, slo: Slo::default() };
+    let tenant = |name: &str| PlanTenant::new(name, 1.0, Slo::default());
     let plan = Plan::generate(&PlanSpec {
         seed: 7,
         process: ArrivalProcess::Poisson { rate: 20.0 },

@@ -44,7 +44,7 @@ async fn a_plan_through_mock_and_simulator_agrees_direct_and_behind_the_gateway(
 
 /// The published overload: more than the engine can serve.
 fn plan() -> Plan {
-    let tenants = vec![PlanTenant { name: "default".into(), share: 1.0, slo: Slo::default() }];
+    let tenants = vec![PlanTenant::new("default", 1.0, Slo::default())];
     let (process, extent) = (ArrivalProcess::Poisson { rate: 16.0 }, Extent::Count(200));
     let (input, output) = (Lengths::fixed(256), Lengths::fixed(64));
     Plan::generate(&PlanSpec { seed: 7, process, extent, input, output, tenants }).unwrap()
@@ -111,7 +111,8 @@ fn as_sent(plan: &Plan, rows: &[Row]) -> Plan {
     let mut arrivals: Vec<Arrival> = rows.iter().map(sent).collect();
     arrivals.sort_by_key(|a| a.at);
     let header = plan.header();
-    Plan::recorded("as sent", header.process.rate(), header.window, header.tenants.clone(), arrivals).unwrap()
+    Plan::recorded("as sent", header.process.rate().unwrap(), header.window.unwrap(), header.tenants.clone(), arrivals)
+        .unwrap()
 }
 
 fn simulate(plan: &Plan, budget: Option<Span>) -> Vec<Row> {

@@ -31,7 +31,7 @@ fn predicting(order: Order, mu: Option<f64>, tenants: usize) -> Settings {
 /// How one request fares on an engine with nothing else to do.
 fn alone(input: u32, output: u32, warm: bool) -> crate::ledger::Row {
     let arrival = Arrival { index: 0, at: Span::ZERO, tenant: 0, input, output, prompt: 1 };
-    let tenants = vec![PlanTenant { name: "a".into(), share: 1.0, slo: Slo::default() }];
+    let tenants = vec![PlanTenant::new("a", 1.0, Slo::default())];
     let plan = Plan::recorded("alone", 1.0, Span::from_secs(1), tenants, vec![arrival]).unwrap();
     let warm = if warm { vec![(Prompt::Family(1), input)] } else { Vec::new() };
     let gateway = Some(GatewaySetup::instant(Settings::fcfs(vec![32])));

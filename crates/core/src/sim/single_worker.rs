@@ -91,7 +91,7 @@ fn figures(figures: &Figures) -> Option<SingleWorker> {
 fn spec(seed: u64) -> PlanSpec {
     let tenant = |name: &str, share, ttft, e2e| {
         let (ttft, e2e) = (Some(Span::from_millis(ttft)), Some(Span::from_millis(e2e)));
-        PlanTenant { name: name.into(), share, slo: Slo { ttft, tpot: None, e2e } }
+        PlanTenant::new(name, share, Slo { ttft, tpot: None, e2e })
     };
     PlanSpec {
         seed,

@@ -170,7 +170,7 @@ impl Common {
                 tally.add(&row, usize::from(arrival.tenant), &plan.tenant(arrival).slo);
             }
         })?;
-        Ok(Outcome::of(point, plan.header().window, &tally.finish()))
+        Ok(Outcome::of(point, plan.header().window.unwrap_or(Span::ZERO), &tally.finish()))
     }
 }
 
@@ -278,7 +278,7 @@ mod tests {
             requests: 60,
             input: Lengths::fixed(256),
             output: Lengths::fixed(64),
-            tenants: vec![PlanTenant { name: "default".into(), share: 1.0, slo }],
+            tenants: vec![PlanTenant::new("default", 1.0, slo)],
             policies: vec![TenantPolicy::default()],
             depth: 256,
             warm: false,

@@ -4,11 +4,21 @@
 //! alone, so the load generator and the simulator offer the same work.
 
 mod arrival;
+mod dataset;
+mod detail;
 mod length;
+mod model;
 mod plan;
+mod spec;
+mod tenant;
 mod trace;
 
-pub use arrival::{ArrivalProcess, Extent};
+pub use arrival::{ArrivalProcess, Extent, Step};
+pub use dataset::{Conversation, Dataset, DatasetError, DatasetInfo};
+pub use detail::{Prefix, TextRef};
 pub use length::Lengths;
-pub use plan::{Arrival, Plan, PlanError, PlanHeader, PlanSpec, PlanTenant};
+pub use model::{LoadModel, Turn};
+pub use plan::{Arrival, Plan, PlanError, PlanHeader};
+pub use spec::PlanSpec;
+pub use tenant::PlanTenant;
 pub use trace::{TraceError, TraceFormat, TraceOptions, read_trace};

@@ -4,7 +4,6 @@ pub(crate) mod tables;
 
 use elasticserve_core::ledger::Manifest;
 use elasticserve_core::time::Span;
-use elasticserve_core::work::ArrivalProcess;
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
 use crate::chart::{self, Drawn, Key, Picture};
@@ -158,12 +157,7 @@ pub(crate) fn figure(id: &str, picture: &Picture) -> Markup {
 /// What was offered, in one line.
 fn load(manifest: &Manifest) -> String {
     let plan = &manifest.plan;
-    let rate = fmt::trimmed(plan.process.rate(), 2);
-    let process = match &plan.process {
-        ArrivalProcess::Constant { .. } => format!("evenly spaced at {rate}/s"),
-        ArrivalProcess::Poisson { .. } => format!("Poisson at {rate}/s"),
-        ArrivalProcess::Recorded { source, .. } => format!("recorded ({}) at {rate}/s", fmt::one_line(source, 40)),
-    };
+    let process = fmt::one_line(&plan.process.to_string(), 120);
     let limits: Vec<String> = plan.tenants.iter().map(|t| table::limits(&t.slo.into())).collect();
     let limits = match limits.as_slice() {
         [first, rest @ ..] if rest.iter().all(|l| l == first) => format!("limits {first}"),
@@ -172,9 +166,9 @@ fn load(manifest: &Manifest) -> String {
     format!(
         "{} planned arrivals, {process}, {} load, seed {}, window {}; {limits}.",
         fmt::count(u64::from(plan.count)),
-        fmt::one_line(&plan.model, 20),
+        plan.model,
         plan.seed,
-        span(plan.window),
+        plan.window.map_or_else(|| "not fixed".to_owned(), span),
     )
 }
 

@@ -66,7 +66,6 @@ fn names_from_the_data_are_text_wherever_they_appear() {
     run.manifest.name = evil.into();
     run.manifest.target.url = evil.into();
     run.manifest.target.model = evil.into();
-    run.manifest.plan.model = evil.into();
     run.manifest.metadata.insert(evil.into(), evil.into());
     run.manifest.plan.tenants[0].name = evil.into();
     run.manifest.plan.tenants[0].slo.ttft = Some(Span::from_millis(500));

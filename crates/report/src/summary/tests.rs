@@ -34,7 +34,7 @@ fn failures_never_enter_the_latencies_of_answers() {
 #[test]
 fn every_terminal_state_is_counted_and_the_counts_add_up_to_the_plan() {
     let mut run = mixed();
-    let window = run.manifest.plan.window;
+    let window = run.manifest.plan.window.unwrap();
     run.manifest.plan.count = Terminal::ALL.len() as u32;
     run.rows = (0u32..).zip(Terminal::ALL).map(|(i, state)| ended(i, "a", u64::from(i), 5, state)).collect();
     run.rows[0] = fixture::answered(0, "a", 0, 100);
@@ -156,7 +156,7 @@ fn tenants_have_figures_of_their_own_and_a_fairness_index() {
 fn a_tenant_without_arrivals_has_no_attainment_and_no_part_in_fairness() {
     let mut run = mixed();
     let slo = run.manifest.plan.tenants[0].slo;
-    run.manifest.plan.tenants.push(elasticserve_core::work::PlanTenant { name: "idle".into(), share: 1.0, slo });
+    run.manifest.plan.tenants.push(elasticserve_core::work::PlanTenant::new("idle", 1.0, slo));
     let s = Summary::of(&run);
     assert_eq!(s.tenants[2].figures.attainment, None);
     assert!((s.jain.unwrap() - 0.9).abs() < 1e-12);

@@ -74,7 +74,7 @@ fn a_conversation_is_offered_at_twice_of_what_the_engine_completes() {
     })
     .unwrap();
     // Twice the capacity: it takes twice the window to work off.
-    let ratio = last.as_secs_f64() / plan.header().window.as_secs_f64();
+    let ratio = last.as_secs_f64() / plan.header().window.unwrap().as_secs_f64();
     assert!((1.9..2.2).contains(&ratio), "{ratio}");
     let of = |k: u16| plan.arrivals().iter().filter(|a| a.tenant == k).count();
     assert!((50..110).contains(&of(0)) && (160..240).contains(&of(1)), "{} {} {}", of(0), of(1), of(2));

@@ -97,7 +97,7 @@ impl Workload {
         let (_, plan) = like.plans.first().ok_or(WorkloadError::Missing("queue_order_pairs"))?;
         let spec = |seed| PlanSpec {
             seed,
-            process: ArrivalProcess::Poisson { rate: plan.header().process.rate() },
+            process: ArrivalProcess::Poisson { rate: rate(plan) },
             extent: Extent::Count(plan.header().count),
             input: Lengths { low: 64, high: 960 },
             output: Lengths { low: 32, high: 224 },
@@ -136,7 +136,7 @@ impl Workload {
             last = last.max(row.e2e().unwrap_or(Span::ZERO));
         })?;
         let capacity = f64::from(completed) / last.as_secs_f64().max(1e-9);
-        let faster = OVERLOAD * capacity / trace.header().process.rate();
+        let faster = OVERLOAD * capacity / rate(&trace);
         let plan = assigned(&trace, &tenants, faster)?;
         workload.name = format!("Azure conversation trace at {OVERLOAD} × {capacity:.2}/s, cold");
         workload.depth = Self::DEPTH;
@@ -166,12 +166,19 @@ impl Workload {
 /// The classes of the conversation trace: in a hurry (20 %: first token in 2 s, answer in 10 s), normal
 /// (50 %: 4 s, 25 s) and patient (30 %: 15 s, 60 s).
 fn conversation_tenants() -> Vec<PlanTenant> {
-    let tenant = |(name, share, ttft, e2e): (&str, f64, u64, u64)| PlanTenant {
-        name: name.into(),
-        share,
-        slo: Slo { ttft: Some(Span::from_secs(ttft)), tpot: None, e2e: Some(Span::from_secs(e2e)) },
+    let tenant = |(name, share, ttft, e2e): (&str, f64, u64, u64)| {
+        PlanTenant::new(
+            name,
+            share,
+            Slo { ttft: Some(Span::from_secs(ttft)), tpot: None, e2e: Some(Span::from_secs(e2e)) },
+        )
     };
     [("hurried", 0.2, 2, 10), ("normal", 0.5, 4, 25), ("patient", 0.3, 15, 60)].map(tenant).into()
+}
+
+/// Requests per second of a plan that has a process.
+fn rate(plan: &Plan) -> f64 {
+    plan.header().process.rate().unwrap_or(0.0)
 }
 
 /// The trace with a tenant for every row, and in faster time; all at once if infinitely fast.
@@ -184,6 +191,6 @@ fn assigned(trace: &Plan, tenants: &[PlanTenant], faster: f64) -> Result<Plan, P
         Arrival { tenant, at: a.at.scaled_down(faster), ..*a }
     };
     let arrivals: Vec<Arrival> = trace.arrivals().iter().map(assign).collect();
-    let window = trace.header().window.scaled_down(faster).max(Span::from_nanos(1));
-    Plan::recorded("conversation", trace.header().process.rate() * faster, window, tenants.to_vec(), arrivals)
+    let window = trace.header().window.unwrap_or(Span::ZERO).scaled_down(faster).max(Span::from_nanos(1));
+    Plan::recorded("conversation", rate(trace) * faster, window, tenants.to_vec(), arrivals)
 }

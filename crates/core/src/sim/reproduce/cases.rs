@@ -211,7 +211,7 @@ impl Published {
     }
 
     fn tenant_plan(&self, row: &str, seed: u64) -> Found<Plan> {
-        let tenant = |t: &Tenant| PlanTenant { name: t.name.clone(), share: t.share, slo: t.slo() };
+        let tenant = |t: &Tenant| PlanTenant::new(t.name.clone(), t.share, t.slo());
         let tenants: Vec<PlanTenant> = self.tenants.iter().map(tenant).collect();
         let count = self.requests("queue_order_pairs", self.workload.requests);
         if self.workload.arrivals == Arrivals::Load {
@@ -258,7 +258,7 @@ impl Published {
     }
 
     fn alone(&self) -> Vec<PlanTenant> {
-        vec![PlanTenant { name: "default".into(), share: 1.0, slo: Slo::from(self.slo) }]
+        vec![PlanTenant::new("default", 1.0, Slo::from(self.slo))]
     }
 
     fn gateway(&self, budget: Option<Span>) -> GatewayConditions {

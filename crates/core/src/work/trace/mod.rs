@@ -196,7 +196,7 @@ impl Tenants {
         let place = match self.list.iter().position(|t| t.name == name) {
             Some(place) => place,
             None if self.open => {
-                self.list.push(PlanTenant { name: name.to_owned(), share: 1.0, slo: Slo::default() });
+                self.list.push(PlanTenant::new(name, 1.0, Slo::default()));
                 self.list.len() - 1
             }
             None => {

@@ -26,7 +26,7 @@ fn a_mooncake_trace_brings_times_lengths_and_shared_blocks() {
     assert_eq!((b.at, b.input, b.output), (Span::from_millis(3053), 513, 26));
     assert_eq!(plan.blocks(a), [46, 47, 2353]);
     assert_eq!(plan.prompt(b), Prompt::Chunks([46, 99].into()));
-    assert_eq!((plan.header().window, plan.header().count), (Span::from_millis(3053), 2));
+    assert_eq!((plan.header().window, plan.header().count), (Some(Span::from_millis(3053)), 2));
     assert_eq!(plan.header().tenants[0].name, "default");
 }
 
@@ -57,7 +57,7 @@ fn tenants_are_those_of_the_trace_or_those_that_are_given() {
     let plan = read(TENANTS, &TraceOptions::default()).unwrap();
     assert_eq!(plan.arrivals().iter().map(|a| a.tenant).collect::<Vec<_>>(), [0, 1, 0]);
     assert_eq!(plan.arrivals()[0].at, Span::from_millis(500));
-    let tenant = |name: &str| PlanTenant { name: name.into(), share: 1.0, slo: Slo::default() };
+    let tenant = |name: &str| PlanTenant::new(name, 1.0, Slo::default());
     let given = |names: [&str; 2]| TraceOptions { tenants: names.map(tenant).to_vec(), ..TraceOptions::default() };
     let plan = read(TENANTS, &given(["batch", "standard"])).unwrap();
     assert_eq!(plan.arrivals().iter().map(|a| a.tenant).collect::<Vec<_>>(), [1, 0, 1]);
@@ -71,7 +71,7 @@ fn a_trace_can_be_sped_up_and_cut() {
     let plan = read(TENANTS, &TraceOptions { speed_up: 2.0, limit, ..TraceOptions::default() }).unwrap();
     let at: Vec<Span> = plan.arrivals().iter().map(|a| a.at).collect();
     assert_eq!(at, [Span::from_millis(250), Span::from_millis(750)]);
-    assert_eq!(plan.header().window, Span::from_millis(750));
+    assert_eq!(plan.header().window, Some(Span::from_millis(750)));
     // What is cut off is not looked at.
     let one = TraceOptions { limit: NonZeroU32::new(1), ..TraceOptions::default() };
     assert_eq!(read(&MOONCAKE.replace("30535", "x"), &one).unwrap().arrivals().len(), 1);
