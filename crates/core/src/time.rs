@@ -184,6 +184,16 @@ impl Sum for Span {
     }
 }
 
+impl Span {
+    /// In the greatest unit that holds it whole, such as `750ms`; reading it gives the same length again.
+    #[must_use]
+    pub fn exact(self) -> String {
+        let units = [(1_000_000_000, "s"), (1_000_000, "ms"), (1_000, "us")];
+        let (scale, unit) = units.into_iter().find(|(scale, _)| self.0.is_multiple_of(*scale)).unwrap_or((1, "ns"));
+        format!("{}{unit}", self.0 / scale)
+    }
+}
+
 impl fmt::Display for Span {
     /// The shortest unit that needs no more than three decimals, such as `750 ms` or `12.5 s`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -4,7 +4,7 @@ use std::num::NonZeroU32;
 use std::path::PathBuf;
 
 use elasticserve_core::engine::Profile;
-use elasticserve_core::sched::{Order, Settings, TenantPolicy};
+use elasticserve_core::sched::{Order, RulesError, Settings, TenantPolicy};
 use elasticserve_core::time::Span;
 use elasticserve_core::work::PlanTenant;
 use elasticserve_gateway::config::{Config, RawConfig};
@@ -131,16 +131,9 @@ fn set_weights(
     Ok(())
 }
 
-/// An order by its name, and back.
+/// An order by its name.
 pub(super) fn parse_order(text: &str) -> Result<Order, String> {
-    serde_json::from_value(serde_json::Value::String(text.to_owned())).map_err(|e| e.to_string())
-}
-
-pub(super) fn order_name(order: Order) -> String {
-    match serde_json::to_value(order) {
-        Ok(serde_json::Value::String(name)) => name,
-        _ => format!("{order:?}"),
-    }
+    text.parse().map_err(|e: RulesError| e.to_string())
 }
 
 pub(super) fn parse_weight(text: &str) -> Result<(String, NonZeroU32), String> {
@@ -157,7 +150,7 @@ pub(super) fn describe(settings: &Settings) -> String {
     let predicts = if settings.predict.is_some() { ", admission by prediction" } else { "" };
     format!(
         "{}, permits {}, queue depth {}, queue budget {budget}, weights {}{predicts}",
-        order_name(settings.order),
+        settings.order,
         permits.join("+"),
         settings.depth,
         weights.join(":")

@@ -27,6 +27,7 @@ mod price;
 mod properties;
 mod queue;
 mod rate;
+mod rules;
 #[cfg(test)]
 mod tests;
 mod types;
@@ -38,6 +39,7 @@ pub use estimate::{Caution, CostModel};
 pub use order::Order;
 pub use predict::{Observation, Predict, Prediction};
 pub use price::{Price, Stall};
+pub use rules::{Admission, Rules, RulesError};
 pub use types::{Action, MAX_BACKENDS, Offer, Rejection, Settings, TenantLimit, TenantPolicy, Ticket, Totals};
 
 use crate::ids::{BackendId, RequestId, TenantId};

@@ -28,6 +28,26 @@ pub enum Order {
     ShortestFirst,
 }
 
+impl Order {
+    /// The name in configurations.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Fcfs => "fcfs",
+            Self::Wfq => "wfq",
+            Self::Priority => "priority",
+            Self::LeastSlack => "least-slack",
+            Self::ShortestFirst => "shortest-first",
+        }
+    }
+
+    /// Whether it goes by predictions.
+    #[must_use]
+    pub const fn predicts(self) -> bool {
+        matches!(self, Self::LeastSlack)
+    }
+}
+
 /// A point in the virtual time of fair queueing: nanoseconds of seat time per unit of weight, times
 /// [`VirtualTime::SCALE`] so that division by a weight loses nothing that matters and even one
 /// nanosecond for the greatest weight moves it.

@@ -107,12 +107,6 @@ fn slo(slo: &Slo) -> RawSlo {
     RawSlo { ttft: slo.ttft.and_then(exact), tpot: slo.tpot.and_then(exact), e2e: slo.e2e.and_then(exact) }
 }
 
-/// A length of time in the greatest unit that holds it whole.
 fn exact(span: Span) -> Option<String> {
-    let ns = span.as_nanos();
-    let (scale, unit) = [(1_000_000_000, "s"), (1_000_000, "ms"), (1_000, "us")]
-        .into_iter()
-        .find(|(scale, _)| ns.is_multiple_of(*scale))
-        .unwrap_or((1, "ns"));
-    Some(format!("{}{unit}", ns / scale))
+    Some(span.exact())
 }

@@ -5,8 +5,6 @@ use std::fmt::Write;
 use elasticserve_core::sim::sweep::{Curve, Outcome, Policy, Spread};
 use elasticserve_report::{SweepLine, SweepPage, SweepPoint, grid, sweep_html};
 
-use crate::cmd::sim::policy::order_name;
-
 const MISSING: &str = "–";
 
 /// The table, and the knees.
@@ -30,7 +28,7 @@ pub(super) fn csv(outcomes: &[Outcome]) -> String {
             Policy::Direct => "direct,,,".to_owned(),
             Policy::Gateway { permits, order, budget } => {
                 let budget = budget.map_or_else(String::new, |b| b.as_millis_f64().to_string());
-                format!("gateway,{permits},{},{budget}", order_name(order))
+                format!("gateway,{permits},{},{budget}", order)
             }
         };
         // Writing to a string cannot fail.
@@ -94,7 +92,7 @@ fn name(policy: Policy) -> String {
         Policy::Direct => "direct".to_owned(),
         Policy::Gateway { permits, order, budget } => {
             let budget = budget.map_or_else(|| "no budget".to_owned(), |b| format!("budget {b}"));
-            format!("{permits} permits, {}, {budget}", order_name(order))
+            format!("{permits} permits, {}, {budget}", order)
         }
     }
 }

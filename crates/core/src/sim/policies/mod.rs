@@ -12,9 +12,10 @@ mod table;
 mod tests;
 mod workload;
 
+pub use crate::sched::Admission;
 pub use bars::{Bar, bars};
 pub use hindsight::{Hindsight, search};
-pub use policy::{Admission, Policy};
+pub use policy::Policy;
 pub use table::{Compared, Expected, Front, Row, Table, front_policies, tables};
 pub use workload::{Cache, Workload, WorkloadError};
 

@@ -4,8 +4,7 @@ use std::fmt;
 
 use super::Workload;
 use crate::engine::Profile;
-use crate::sched::{Caution, CostModel, Order, Predict, Price, Settings, TenantPolicy};
-use crate::time::Span;
+use crate::sched::{Admission, Caution, CostModel, Order, Predict, Price, Settings, TenantPolicy};
 
 /// Order, admission and a cap on the last tenant's permits.
 #[derive(Copy, Clone, Debug, PartialEq)]
@@ -16,19 +15,6 @@ pub struct Policy {
     pub admission: Admission,
     /// The most permits of the last tenant.
     pub cap: Option<u32>,
-}
-
-/// Who is turned away.
-#[derive(Copy, Clone, Debug, PartialEq)]
-pub enum Admission {
-    /// Nobody, short of a full queue.
-    None,
-    /// Who has waited so long.
-    Budget(Span),
-    /// Who is predicted to be late.
-    Predict,
-    /// Also who costs others more than it is worth, with this weight of fairness.
-    Price(f64),
 }
 
 impl Policy {
@@ -62,7 +48,7 @@ impl Policy {
                 Admission::Budget(budget) => Some(budget),
                 _ => None,
             },
-            predict: matches!(self.admission, Admission::Predict | Admission::Price(_)).then_some(predict),
+            predict: self.admission.predicts().then_some(predict),
             price: match self.admission {
                 Admission::Price(mu) => Some(Price::from_profile(profile, mu)),
                 _ => None,
@@ -74,13 +60,7 @@ impl Policy {
 
 impl fmt::Display for Policy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let order = match self.order {
-            Order::Fcfs => "fcfs",
-            Order::Wfq => "wfq",
-            Order::Priority => "priority",
-            Order::LeastSlack => "least-slack",
-            Order::ShortestFirst => "shortest-first",
-        };
+        let order = self.order;
         match self.admission {
             Admission::None => write!(f, "{order}, no budget")?,
             Admission::Budget(budget) => write!(f, "{order} + {budget}")?,
