@@ -28,7 +28,7 @@ pub(super) fn csv(outcomes: &[Outcome]) -> String {
             Policy::Direct => "direct,,,".to_owned(),
             Policy::Gateway { permits, order, budget } => {
                 let budget = budget.map_or_else(String::new, |b| b.as_millis_f64().to_string());
-                format!("gateway,{permits},{},{budget}", order)
+                format!("gateway,{permits},{order},{budget}")
             }
         };
         // Writing to a string cannot fail.
@@ -92,7 +92,7 @@ fn name(policy: Policy) -> String {
         Policy::Direct => "direct".to_owned(),
         Policy::Gateway { permits, order, budget } => {
             let budget = budget.map_or_else(|| "no budget".to_owned(), |b| format!("budget {b}"));
-            format!("{permits} permits, {}, {budget}", order)
+            format!("{permits} permits, {order}, {budget}")
         }
     }
 }
