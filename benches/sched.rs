@@ -20,6 +20,7 @@ use elasticserve_core::ids::TenantId;
 use elasticserve_core::outcome::How;
 use elasticserve_core::sched::{
     Action, Caution, CostModel, Observation, Offer, Order, Predict, Price, Scheduler, Settings, TenantPolicy, Ticket,
+    Used,
 };
 use elasticserve_core::slo::Slo;
 use elasticserve_core::time::{Span, Tick};
@@ -60,9 +61,10 @@ struct Loaded {
 impl Loaded {
     fn new(mu: Option<f64>, waiting: u32, tenants: u16) -> Self {
         let profile = Profile::built_in("gb10-qwen3-8b-fp8").unwrap();
-        let predict = Predict { cost: CostModel::from_profile(&profile), caution: Caution::default() };
+        let predict = Predict { caution: Caution::default() };
         let settings = Settings {
             order: Order::LeastSlack,
+            cost: CostModel::from_profile(&profile),
             predict: Some(predict),
             price: mu.map(|mu| Price::from_profile(&profile, mu)),
             depth: waiting as usize + 1,
@@ -85,9 +87,10 @@ impl Loaded {
         let tenant = TenantId((self.offered % u32::from(self.tenants)) as u16);
         let e2e = Some(Span::from_secs(1_000_000 + u64::from(self.offered % 2_000)));
         let (input, output) = (64 + self.offered % 900, 32 + self.offered % 200);
-        let cost = Span::from_millis(u64::from(output) * 40);
         let slo = Slo { e2e, ..Slo::default() };
-        self.scheduler.offer(now, Offer { tenant, bytes: 1000, cost, input, output, slo, ..Offer::default() }).unwrap();
+        self.scheduler
+            .offer(now, Offer { tenant, bytes: 1000, input, output: Some(output), slo, ..Offer::default() })
+            .unwrap();
     }
 
     fn grant(&mut self, now: Tick) {
@@ -116,7 +119,7 @@ fn decisions(mu: Option<f64>, waiting: u32, tenants: u16) -> f64 {
                 now = now + Span::from_nanos(10_000);
                 loaded.observe(now, Span::from_millis(40));
                 let ticket = loaded.held.pop_front().unwrap();
-                loaded.scheduler.release(now, ticket, How::Finished);
+                loaded.scheduler.release(now, ticket, How::Finished, Used::default());
                 loaded.grant(now);
                 loaded.offer(now);
             }

@@ -24,7 +24,7 @@ use std::time::Instant;
 use elasticserve_core::engine::{Profile, Prompt};
 use elasticserve_core::ids::TenantId;
 use elasticserve_core::outcome::How;
-use elasticserve_core::sched::{Action, Offer, Order, Scheduler, Settings, TenantPolicy, Ticket};
+use elasticserve_core::sched::{Action, Offer, Order, Scheduler, Settings, TenantPolicy, Ticket, Used};
 use elasticserve_core::sim::{self, Ending, GatewaySetup, Record, Setup};
 use elasticserve_core::slo::Slo;
 use elasticserve_core::time::{Span, Tick};
@@ -216,8 +216,8 @@ fn decision(order: Order, waiting: u32, tenants: u16) -> f64 {
         // A step that shares no factor with the tenants visits all of them, out of order.
         offered = offered.wrapping_add(7919);
         let tenant = TenantId((offered % u32::from(tenants)) as u16);
-        let cost = Span::from_millis(100 + u64::from(offered % 1000));
-        scheduler.offer(now, Offer { tenant, bytes: 1000, cost, ..Offer::default() }).unwrap();
+        let output = Some(1 + offered % 25);
+        scheduler.offer(now, Offer { tenant, bytes: 1000, output, ..Offer::default() }).unwrap();
     };
     for _ in 0..waiting + PERMITS {
         offer(&mut scheduler, now);
@@ -242,7 +242,7 @@ fn decide(
     for _ in 0..DECISIONS {
         now = now + Span::from_nanos(1_000);
         let ticket = held.pop_front().unwrap();
-        scheduler.release(now, ticket, How::Finished);
+        scheduler.release(now, ticket, How::Finished, Used::default());
         held.extend(grant(scheduler, now));
         offer(scheduler, now);
     }

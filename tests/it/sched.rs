@@ -12,7 +12,7 @@ use std::num::NonZeroU32;
 use elasticserve_core::ids::TenantId;
 use elasticserve_core::outcome::{How, RejectReason};
 use elasticserve_core::rng::{Random, Stream};
-use elasticserve_core::sched::{Offer, Order, Settings, TenantPolicy};
+use elasticserve_core::sched::{CostModel, Offer, Order, Settings, TenantPolicy};
 use elasticserve_core::time::Span;
 
 use model::{Books, Ending, Op};
@@ -48,8 +48,8 @@ fn any_sequence_of_operations_keeps_the_books_and_ends_every_request_once() {
         }
         *endings.entry("cancelled".into()).or_insert(0) += totals.cancelled;
     }
-    // Four reasons at arrival, three while waiting, a cancel and four ways to end work.
-    assert_eq!(endings.len(), 12, "{endings:?}");
+    // Four reasons at arrival, three while waiting, a cancel and five ways to end work.
+    assert_eq!(endings.len(), 13, "{endings:?}");
     assert!(endings.values().all(|count| *count > 500), "{endings:?}");
 }
 
@@ -88,7 +88,7 @@ fn same_tick(random: &mut Random, events: [Event; 3]) -> Result<(), String> {
     let settings = Settings { order: order(random), ..Settings::fcfs(vec![seats as u32]) };
     // Whether the caller polls after each of the three, or only when its timer fires and at the end.
     let eager = random.between(0, 1) == 0;
-    let offer = |budget| Offer { tenant: TenantId(0), bytes: 1, cost: Span::from_nanos(5), budget, ..Offer::default() };
+    let offer = |budget| Offer { tenant: TenantId(0), bytes: 1, input: 5, budget, ..Offer::default() };
 
     let mut books = Books::new(&settings);
     for _ in 0..seats {
@@ -166,9 +166,15 @@ fn a_queue_whose_requests_were_all_cancelled_takes_as_many_again_at_that_tick() 
 fn small_offer(random: &mut Random) -> Offer {
     let budget = [None, Some(Span::from_secs(1))][random.between(0, 1) as usize];
     let tenant = TenantId(random.between(0, 1) as u16);
-    Offer { tenant, bytes: 10, cost: Span::from_nanos(random.between(1, 9)), budget, ..Offer::default() }
+    Offer { tenant, bytes: 10, input: random.between(1, 9) as u32, budget, ..Offer::default() }
 }
 
 fn order(random: &mut Random) -> Order {
     [Order::Fcfs, Order::Wfq][random.between(0, 1) as usize]
+}
+
+/// A request costs one nanosecond for each prompt token.
+fn by_prompt() -> CostModel {
+    let (zero, prefill_per_token) = (Span::ZERO, Span::from_nanos(1));
+    CostModel { overhead: zero, prefill_per_token, first_token_steps: 0, idle_tpot: zero }
 }

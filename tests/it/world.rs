@@ -11,7 +11,7 @@ use elasticserve_core::engine::{Profile, Prompt};
 use elasticserve_core::ids::{BackendId, RequestId, TenantId};
 use elasticserve_core::outcome::{How, RejectReason, Terminal};
 use elasticserve_core::rng::{Random, Stream};
-use elasticserve_core::sched::{Action, Offer, Order, Scheduler, Settings, TenantPolicy, Ticket};
+use elasticserve_core::sched::{Action, Offer, Order, Scheduler, Settings, TenantPolicy, Ticket, Used};
 use elasticserve_core::sim::{self, GatewaySetup, Setup};
 use elasticserve_core::slo::Slo;
 use elasticserve_core::time::{Span, Tick};
@@ -131,7 +131,7 @@ impl World {
         while let Some(entry) = self.running.first_entry().filter(|e| e.key().0 == now) {
             let ticket = entry.remove();
             self.held_by[ticket.tenant().index()] -= 1;
-            self.scheduler.release(now, ticket, How::Finished);
+            self.scheduler.release(now, ticket, How::Finished, Used::default());
             inputs += 1 + self.settle();
         }
         while self.arrivals.pop_if(|at| *at == now).is_some() {
@@ -144,11 +144,11 @@ impl World {
 
     fn arrive(&mut self) {
         let tenant = self.random.between(0, self.waiting.len() as u64 - 1) as u16;
-        let cost = Span::from_nanos(self.random.between(0, 2_000));
+        let input = self.random.between(0, 2_000) as u32;
         let budget = (self.random.between(0, 9) == 0).then(|| Span::from_nanos(self.random.between(0, 1_000)));
         match self
             .scheduler
-            .offer(self.now, Offer { tenant: TenantId(tenant), bytes: 9, cost, budget, ..Offer::default() })
+            .offer(self.now, Offer { tenant: TenantId(tenant), bytes: 9, input, budget, ..Offer::default() })
         {
             Ok(id) => drop(self.waiting[usize::from(tenant)].insert(id)),
             Err(_) => self.turned_away += 1,
@@ -180,6 +180,7 @@ impl World {
                     let service = Span::from_nanos(self.random.between(1, self.longest.as_nanos()));
                     self.running.insert((self.now + service, ticket.id()), ticket);
                 }
+                Action::Abort(id) => panic!("{id:?} is to be cut, which nobody asked for"),
                 Action::Expire(rejection) => {
                     let waited = self.waiting.iter_mut().any(|lane| lane.remove(&rejection.id));
                     assert!(waited, "seed {}", self.seed);

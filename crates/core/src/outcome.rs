@@ -170,13 +170,15 @@ pub enum How {
     BackendFailed,
     /// The client left before the end.
     ClientGone,
+    /// Cut because its deadline was lost, as its tenant wants it.
+    Aborted,
     /// The owner of the ticket was dropped without saying how the work ended.
     Abandoned,
 }
 
 impl How {
     /// Every way to end.
-    pub const ALL: [Self; 4] = [Self::Finished, Self::BackendFailed, Self::ClientGone, Self::Abandoned];
+    pub const ALL: [Self; 5] = [Self::Finished, Self::BackendFailed, Self::ClientGone, Self::Aborted, Self::Abandoned];
 
     /// The name in metrics.
     #[must_use]
@@ -185,6 +187,7 @@ impl How {
             Self::Finished => "finished",
             Self::BackendFailed => "backend_failed",
             Self::ClientGone => "client_gone",
+            Self::Aborted => "aborted",
             Self::Abandoned => "abandoned",
         }
     }

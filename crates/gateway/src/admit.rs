@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use elasticserve_core::ids::{BackendId, RequestId};
 use elasticserve_core::outcome::{How, RejectReason};
 use elasticserve_core::sched::{
-    Action, AuditError, Observation, Offer, Prediction, Rejection, Scheduler, Settings, Ticket, Totals,
+    Action, AuditError, Observation, Offer, Prediction, Rejection, Scheduler, Settings, Ticket, Totals, Used,
 };
 use elasticserve_core::time::{Span, Tick};
 use tokio::sync::{Notify, oneshot};
@@ -75,8 +75,8 @@ impl Admission {
         inner.scheduler.predict(self.clock.now(), offer)
     }
 
-    pub(crate) fn release(self: &Arc<Self>, ticket: Ticket, how: How) {
-        self.enter(|inner, now| inner.scheduler.release(now, ticket, how));
+    pub(crate) fn release(self: &Arc<Self>, ticket: Ticket, how: How, used: Used) {
+        self.enter(|inner, now| inner.scheduler.release(now, ticket, how, used));
     }
 
     /// Tells the scheduler what was seen of running work, if it wants to know.
@@ -171,6 +171,8 @@ impl Admission {
             let (id, answer) = match action {
                 Action::Grant(ticket) => (ticket.id(), Ok(Permit::new(ticket, Arc::clone(self)))),
                 Action::Expire(rejection) => (rejection.id, Err(rejection)),
+                // All tenants' work goes on to its end: see `Tenant::policy`.
+                Action::Abort(_) => continue,
             };
             answers.push((inner.waiters.remove(&id), answer));
         }

@@ -132,6 +132,7 @@ impl Config {
             depth: self.queue_depth as usize,
             max_bytes: self.queue_bytes,
             budget: self.queue_budget,
+            cost: self.cost,
             predict: self.predict,
             price: self.price,
             guard: self.guard,

@@ -6,6 +6,7 @@ use std::sync::atomic::AtomicU64;
 use elasticserve_core::ids::{BackendId, TenantId};
 use elasticserve_core::openai::Usage;
 use elasticserve_core::outcome::How;
+use elasticserve_core::sched::Used;
 use elasticserve_core::slo::Slo;
 use elasticserve_core::time::{Span, Tick};
 use prometheus_client::encoding::EncodeLabelSet;
@@ -303,6 +304,12 @@ impl Meter {
 
     pub(crate) fn usage(&mut self, usage: Usage) {
         self.usage = Some(usage);
+    }
+
+    /// The tokens that it took, as far as they are known: the backend's counts, else the events counted here.
+    pub(crate) fn used(&self) -> Used {
+        let counted = Some(self.content_events).filter(|n| *n > 0);
+        Used { input: self.usage.map(|u| u.prompt_tokens), output: self.usage.map(|u| u.completion_tokens).or(counted) }
     }
 
     /// The request was turned away.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use elasticserve_core::ids::BackendId;
 use elasticserve_core::outcome::How;
-use elasticserve_core::sched::{Observation, Ticket};
+use elasticserve_core::sched::{Observation, Ticket, Used};
 use elasticserve_core::time::Span;
 
 use crate::admit::Admission;
@@ -40,14 +40,14 @@ impl Permit {
         }
     }
 
-    /// Gives the permit back and says how its work ended.
-    pub(crate) fn release(mut self, how: How) {
-        self.give_back(how);
+    /// Gives the permit back and says how its work ended and what it took.
+    pub(crate) fn release(mut self, how: How, used: Used) {
+        self.give_back(how, used);
     }
 
-    fn give_back(&mut self, how: How) {
+    fn give_back(&mut self, how: How, used: Used) {
         if let Some(ticket) = self.ticket.take() {
-            self.admission.release(ticket, how);
+            self.admission.release(ticket, how, used);
         }
     }
 }
@@ -55,6 +55,6 @@ impl Permit {
 impl Drop for Permit {
     fn drop(&mut self) {
         let how = if std::thread::panicking() { How::Abandoned } else { How::ClientGone };
-        self.give_back(how);
+        self.give_back(how, Used::default());
     }
 }

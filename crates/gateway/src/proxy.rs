@@ -10,7 +10,7 @@ use bytes::Bytes;
 use elasticserve_core::ids::{BackendId, TenantId};
 use elasticserve_core::openai;
 use elasticserve_core::outcome::{How, RejectReason};
-use elasticserve_core::sched::{Prediction, Rejection};
+use elasticserve_core::sched::{Prediction, Rejection, Used};
 use elasticserve_core::time::{Span, Tick};
 use http::header::{self, HeaderMap, HeaderValue};
 use http::uri::PathAndQuery;
@@ -110,7 +110,7 @@ impl Shared {
         let peek = peek(&outgoing).map_err(unmetered)?;
         let read = self.clock.now();
         let task = Task::of(&self.config, &wishes, &peek);
-        let offer = task.offer(&self.config, &wishes, outgoing.body.len() as u64);
+        let offer = task.offer(&wishes, outgoing.body.len() as u64);
         let draft = self.decisions.as_ref().map(|log| {
             let known = task.known(&wishes, &peek, &offer);
             let decision = self.draft(id, &task, known, arrived, self.admission.predict(&offer));
@@ -137,7 +137,7 @@ impl Shared {
             }
             Err(error) => {
                 tracing::warn!(backend = backend.0, %error, "no answer from the backend");
-                permit.release(How::BackendFailed);
+                permit.release(How::BackendFailed, Used::default());
                 let refusal = Refusal::Upstream(error);
                 meter.failed(refusal.code());
                 let mut response = refusal.response(id, self.config.infeasible_status).map(Answer::Own);

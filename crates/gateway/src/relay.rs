@@ -59,7 +59,7 @@ pub(crate) struct Work {
 
 impl Work {
     fn end(self, how: How) {
-        self.permit.release(how);
+        self.permit.release(how, self.meter.used());
         self.meter.answered(how, self.success);
     }
 }

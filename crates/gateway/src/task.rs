@@ -44,14 +44,14 @@ impl Task {
         }
     }
 
-    pub(crate) fn offer(&self, config: &Config, wishes: &Wishes, bytes: u64) -> Offer {
+    pub(crate) fn offer(&self, wishes: &Wishes, bytes: u64) -> Offer {
         Offer {
             tenant: self.tenant,
             bytes,
-            cost: config.cost.seat_time(self.input, self.output),
             budget: wishes.budget,
             input: self.input,
-            output: self.output,
+            output: Some(self.output),
+            hint: None,
             slo: self.bound,
         }
     }

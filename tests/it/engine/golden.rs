@@ -3,7 +3,7 @@
 use std::num::NonZeroU32;
 
 use elasticserve_core::engine::Profile;
-use elasticserve_core::sched::{Order, Settings, TenantPolicy};
+use elasticserve_core::sched::{CostModel, Order, Settings, TenantPolicy};
 use elasticserve_core::sim::{self, GatewaySetup, Setup};
 use elasticserve_core::slo::Slo;
 use elasticserve_core::time::Span;
@@ -41,6 +41,7 @@ fn ledgers_are_the_same_bytes_as_ever() {
         order: Order::Wfq,
         tenants: vec![weight(4), weight(2), weight(1)],
         budget: Some(Span::from_millis(750)),
+        cost: CostModel::from_profile(&Profile::from_toml(PROFILE).unwrap()),
         ..Settings::fcfs(vec![32])
     };
     let two = GatewaySetup {
@@ -52,7 +53,7 @@ fn ledgers_are_the_same_bytes_as_ever() {
     for (name, plan, engines, gateway, expected) in [
         ("saturated, first come first served", &fixed, 1, Some(fcfs), "d64d09649f1d8e5f"),
         ("saturated, no gateway", &fixed, 1, None, "a200ee5e8e21edde"),
-        ("tenants, fair queueing, a wait limit", &mixed, 1, Some(GatewaySetup::instant(wfq)), "456f81bdfcf7520b"),
+        ("tenants, fair queueing, a wait limit", &mixed, 1, Some(GatewaySetup::instant(wfq)), "1345a05f79fd3e74"),
         ("tenants, two engines, a slow gateway", &mixed, 2, Some(two), "5985397dc6aad604"),
     ] {
         let engines = vec![Profile::from_toml(PROFILE).unwrap(); engines];

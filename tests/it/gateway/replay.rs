@@ -105,10 +105,9 @@ fn configure(raw: &mut RawConfig, policy: Policy) {
             raw.queue.admission = Some(RawAdmission::Predict);
             raw.predict = cost("3ms", 3);
         }
-        // What the simulator charges: the step of the prefill, and one for each further token.
         Policy::Wfq => {
             raw.queue.budget = Some("755ms".into());
-            raw.predict = cost("10ms", 1);
+            raw.predict = cost("3ms", 3);
         }
         Policy::Fcfs => raw.queue.budget = Some("755ms".into()),
     }

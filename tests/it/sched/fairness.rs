@@ -9,6 +9,10 @@
 //!   is their theorem 1.
 //! - Counted at the end, with `D` seats: `D + 1` times that (Jin, Chase and Kaur 2004, theorem 1).
 //!
+//! Costs may turn out to differ from what was declared, by `e` at most. Counted as charged, declared costs at the
+//! grant and the differences at the end, the bound is wider by what `D` seats can hold of such differences at
+//! once: `D · (e_i / w_i + e_j / w_j)`.
+//!
 //! This holds in *every* interval exactly if the difference, followed over time while `j` waits, never
 //! rises above its least value by more than the bound. All sums are whole numbers: the inequality times
 //! `w_i · w_j`.
@@ -18,7 +22,7 @@ use std::num::NonZeroU32;
 use elasticserve_core::ids::{BackendId, RequestId, TenantId};
 use elasticserve_core::outcome::How;
 use elasticserve_core::rng::{Random, Stream};
-use elasticserve_core::sched::{Action, Offer, Order, Scheduler, Settings, TenantPolicy, Ticket};
+use elasticserve_core::sched::{Action, Offer, Order, Scheduler, Settings, TenantPolicy, Ticket, Used};
 use elasticserve_core::time::{Span, Tick};
 
 /// Grants in one trial.
@@ -28,7 +32,7 @@ const GRANTS: usize = 80;
 fn backlogged_tenants_stay_within_the_bound_of_fair_queueing_in_every_interval() {
     let mut widest: f64 = 0.0;
     for seed in 0..5_000 {
-        let lead = Trial::new(seed, Order::Wfq).run();
+        let lead = Trial::new(seed, Order::Wfq, false).run();
         assert!(lead.granted <= 1.0, "seed {seed}: {} of the bound between grants", lead.granted);
         assert!(lead.ended <= 1.0, "seed {seed}: {} of the bound between ends", lead.ended);
         widest = widest.max(lead.granted);
@@ -38,8 +42,20 @@ fn backlogged_tenants_stay_within_the_bound_of_fair_queueing_in_every_interval()
 }
 
 #[test]
+fn the_bound_holds_for_real_costs_where_tenants_misstate_them() {
+    let mut widest: f64 = 0.0;
+    for seed in 0..5_000 {
+        let lead = Trial::new(seed, Order::Wfq, true).run();
+        assert!(lead.granted <= 1.0, "seed {seed}: {} of the bound as charged", lead.granted);
+        assert!(lead.ended <= 1.0, "seed {seed}: {} of the bound between ends", lead.ended);
+        widest = widest.max(lead.granted);
+    }
+    assert!(widest > 0.7, "{widest}");
+}
+
+#[test]
 fn first_come_first_served_breaks_the_bound_of_fair_queueing() {
-    let over = (0..200).filter(|&seed| Trial::new(seed, Order::Fcfs).run().granted > 1.0).count();
+    let over = (0..200).filter(|&seed| Trial::new(seed, Order::Fcfs, false).run().granted > 1.0).count();
     assert!(over > 100, "{over} of 200");
 }
 
@@ -51,18 +67,28 @@ struct Trial {
     seats: u32,
     flows: Vec<Flow>,
     pairs: Vec<Pair>,
-    running: Vec<(Tick, Ticket, u64)>,
+    running: Vec<(Tick, Ticket, Cost)>,
+    misstated: bool,
+}
+
+/// What a request is said to cost, and what it does.
+#[derive(Copy, Clone)]
+struct Cost {
+    said: u64,
+    real: u64,
 }
 
 struct Flow {
     weight: i128,
     max_permits: Option<usize>,
     max_cost: u64,
-    waiting: Vec<(RequestId, u64)>,
+    waiting: Vec<(RequestId, Cost)>,
     running: usize,
     given: i128,
     ended: i128,
     greatest: i128,
+    /// The greatest difference between what a request was said to cost and what it did.
+    error: i128,
 }
 
 /// A tenant that may get ahead of another, and the other.
@@ -99,7 +125,7 @@ impl Lead {
 }
 
 impl Trial {
-    fn new(seed: u64, order: Order) -> Self {
+    fn new(seed: u64, order: Order, misstated: bool) -> Self {
         let mut random = Random::new(seed, Stream::Test);
         let seats = if seed.is_multiple_of(2) { 1 } else { random.between(2, 8) as u32 };
         let flow = |_| Flow {
@@ -112,6 +138,7 @@ impl Trial {
             given: 0,
             ended: 0,
             greatest: 0,
+            error: 0,
         };
         let flows: Vec<Flow> = (0..2 + seed % 3).map(flow).collect();
         let tenants = flows.iter().map(|f| TenantPolicy {
@@ -119,12 +146,13 @@ impl Trial {
             max_permits: f.max_permits.map(|max| max as u32),
             ..TenantPolicy::default()
         });
-        let settings = Settings { order, tenants: tenants.collect(), ..Settings::fcfs(vec![seats]) };
+        let settings =
+            Settings { order, tenants: tenants.collect(), cost: super::by_prompt(), ..Settings::fcfs(vec![seats]) };
         let others = |i| (0..flows.len()).filter(move |&j| j != i).map(move |j| (i, j));
         let pair = |flows| Pair { flows, granted: Lead::default(), ended: Lead::default() };
         let pairs = (0..flows.len()).flat_map(others).map(pair).collect();
         let scheduler = Scheduler::new(&settings);
-        Self { random, now: Tick::ZERO, scheduler, seats, flows, pairs, running: Vec::new() }
+        Self { random, now: Tick::ZERO, scheduler, seats, flows, pairs, running: Vec::new(), misstated }
     }
 
     fn run(mut self) -> Widest {
@@ -145,11 +173,13 @@ impl Trial {
         for flow in 0..self.flows.len() {
             let wanted = if self.flows[flow].waiting.is_empty() { self.random.between(0, 6) } else { 1 };
             for _ in 0..wanted {
-                let cost = self.random.between(1, self.flows[flow].max_cost);
+                let most = self.flows[flow].max_cost;
+                let real = self.random.between(1, most);
+                let said = if self.misstated { self.random.between(1, most) } else { real };
                 let tenant = TenantId(flow as u16);
-                let offer = Offer { tenant, bytes: 0, cost: Span::from_nanos(cost), ..Offer::default() };
+                let offer = Offer { tenant, bytes: 0, input: said as u32, ..Offer::default() };
                 if let Ok(id) = self.scheduler.offer(self.now, offer) {
-                    self.flows[flow].waiting.push((id, cost));
+                    self.flows[flow].waiting.push((id, Cost { said, real }));
                 }
                 self.grant(widest);
             }
@@ -181,9 +211,10 @@ impl Trial {
             let place = flow.waiting.iter().position(|(id, _)| *id == ticket.id()).unwrap();
             let (_, cost) = flow.waiting.remove(place);
             flow.running += 1;
-            flow.given += i128::from(cost);
-            flow.greatest = flow.greatest.max(i128::from(cost));
-            self.running.push((self.now + Span::from_nanos(cost), ticket, cost));
+            flow.given += i128::from(cost.said);
+            flow.greatest = flow.greatest.max(i128::from(cost.said.max(cost.real)));
+            flow.error = flow.error.max(i128::from(cost.said.abs_diff(cost.real)));
+            self.running.push((self.now + Span::from_nanos(cost.real), ticket, cost));
             self.follow(Some(&could), widest);
             self.follow(None, widest);
             grants += 1;
@@ -200,8 +231,10 @@ impl Trial {
         self.now = at;
         let flow = &mut self.flows[ticket.tenant().index()];
         flow.running -= 1;
-        flow.ended += i128::from(cost);
-        self.scheduler.release(at, ticket, How::Finished);
+        flow.ended += i128::from(cost.real);
+        flow.given += i128::from(cost.real) - i128::from(cost.said);
+        let used = Used { input: Some(cost.real as u32), output: Some(1) };
+        self.scheduler.release(at, ticket, How::Finished, used);
         self.follow(None, widest);
     }
 
@@ -213,7 +246,8 @@ impl Trial {
             let (i, j) = pair.flows;
             let (a, b) = (&self.flows[i], &self.flows[j]);
             // Tags are rounded down, by less than one part of all in a trial.
-            let bound = (a.greatest * b.weight + b.greatest * a.weight + 1) as f64;
+            let errors = i128::from(self.seats) * (a.error * b.weight + b.error * a.weight);
+            let bound = (a.greatest * b.weight + b.greatest * a.weight + errors + 1) as f64;
             let granted = pair.granted.follow(a.given * b.weight - b.given * a.weight, may(j));
             let ended = pair.ended.follow(a.ended * b.weight - b.ended * a.weight, may(j));
             widest.granted = widest.granted.max(granted as f64 / bound);

@@ -6,7 +6,7 @@ use elasticserve_core::ids::TenantId;
 use elasticserve_core::outcome::{How, RejectReason};
 use elasticserve_core::rng::{Random, Stream};
 use elasticserve_core::sched::{
-    Action, Offer, Order, Rejection, Scheduler, Settings, TenantLimit, TenantPolicy, Ticket,
+    Action, Offer, Order, Rejection, Scheduler, Settings, TenantLimit, TenantPolicy, Ticket, Used,
 };
 use elasticserve_core::time::{Span, Tick};
 
@@ -57,7 +57,7 @@ fn a_tenant_at_its_bound_is_refused_by_that_bound_and_another_is_not() {
     s.offer(at(0), offer(1, 40)).unwrap();
     s.offer(at(0), offer(2, 1_000)).unwrap();
     assert_eq!(grants(&mut s, at(0)).len(), 0);
-    held.into_iter().for_each(|ticket| s.release(at(1), ticket, How::Finished));
+    held.into_iter().for_each(|ticket| s.release(at(1), ticket, How::Finished, Used::default()));
     // One of the first tenant's starts, so that one more may wait.
     let _running = grants(&mut s, at(1));
     s.offer(at(1), offer(0, 1)).unwrap();
@@ -74,7 +74,7 @@ fn what_would_start_now_is_never_refused_for_its_tenants_bound() {
         held.extend(grants(&mut s, at(0)));
     }
     assert_eq!(limit(s.offer(at(0), offer(0, 10))), Some(TenantLimit::Queued(0)));
-    s.release(at(1), held.remove(0), How::Finished);
+    s.release(at(1), held.remove(0), How::Finished, Used::default());
     assert!(s.poll(at(1)).is_none());
     s.offer(at(1), offer(0, 10)).unwrap();
     assert_eq!(grants(&mut s, at(1)).len(), 1);
@@ -119,7 +119,7 @@ fn share_of_the_other(seed: u64, tenants: &[TenantPolicy], flood: u64) -> (u32, 
         let now = at(ms);
         let due: Vec<usize> = (0..running.len()).rev().filter(|i| running[*i].0 <= now).collect();
         for place in due {
-            s.release(now, running.swap_remove(place).1, How::Finished);
+            s.release(now, running.swap_remove(place).1, How::Finished, Used::default());
         }
         for _ in 0..if ms % 10 == 0 { flood } else { 0 } {
             let _ = s.offer(now, offer(0, random.between(1, 1_000)));
@@ -160,7 +160,7 @@ fn a_tenant_is_told_to_come_back_by_the_rate_at_which_its_own_permits_do() {
     let mut held: Option<Ticket> = None;
     for step in 0..400 {
         if let Some(ticket) = held.take() {
-            s.release(at(step * 100), ticket, How::Finished);
+            s.release(at(step * 100), ticket, How::Finished, Used::default());
         }
         while s.offer(at(step * 100), offer(0, 1)).is_ok() {}
         while s.offer(at(step * 100), offer(1, 1)).is_ok() {}

@@ -7,7 +7,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use elasticserve_core::ids::{BackendId, RequestId, TenantId};
 use elasticserve_core::outcome::{How, RejectReason};
 use elasticserve_core::rng::Random;
-use elasticserve_core::sched::{Action, Offer, Order, Rejection, Scheduler, Settings, Ticket, Totals};
+use elasticserve_core::sched::{Action, Offer, Order, Rejection, Scheduler, Settings, Ticket, Totals, Used};
 use elasticserve_core::time::{Span, Tick};
 
 /// An input to the scheduler. Picks are taken modulo what there is, so any sequence is valid.
@@ -185,7 +185,7 @@ impl<'a> Books<'a> {
         let lane = self.lane(ticket.tenant());
         self.held_by[lane] -= 1;
         self.end(ticket.id(), Ending::Released(how))?;
-        self.scheduler.release(self.now, ticket, how);
+        self.scheduler.release(self.now, ticket, how, Used::default());
         Ok(())
     }
 
@@ -195,6 +195,7 @@ impl<'a> Books<'a> {
             match action {
                 Action::Grant(ticket) => self.granted(ticket)?,
                 Action::Expire(rejection) => self.expired(&rejection)?,
+                Action::Abort(id) => return Err(format!("{id:?} is to be cut, which nobody asked for")),
             }
         }
         self.scheduler.audit().map_err(|e| e.to_string())?;
@@ -335,13 +336,14 @@ pub(super) fn random_settings(random: &mut Random) -> Settings {
         depth: random.between(0, 12) as usize,
         max_bytes,
         budget: budget(random),
+        cost: super::by_prompt(),
         ..Settings::fcfs(Vec::new())
     }
 }
 
 /// A random input; most are offers and releases.
 pub(super) fn random_op(random: &mut Random) -> Op {
-    let how = How::ALL[random.between(0, 3) as usize];
+    let how = How::ALL[random.between(0, 4) as usize];
     match random.between(0, 999) {
         0..450 => Op::Offer(random_offer(random)),
         450..540 => Op::CancelWaiting(random.next_u64()),
@@ -365,7 +367,7 @@ fn random_offer(random: &mut Random) -> Offer {
         // One place more than there can be tenants.
         tenant: TenantId(random.between(0, 3) as u16),
         bytes: if rare { u64::MAX } else { random.between(0, 150) },
-        cost: Span::from_nanos(random.next_u64() >> random.between(0, 63)),
+        input: (random.next_u64() >> random.between(32, 63)) as u32,
         budget: budget(random),
         ..Offer::default()
     }

@@ -32,6 +32,9 @@ pub enum AuditError {
     /// A permit is free and a request that may use it waits.
     #[error("a permit is free while a request that may use it waits")]
     NotWorkConserving,
+    /// A deadline is that of nothing that runs, or is missing.
+    #[error("the deadlines disagree with what runs")]
+    DeadlinesDisagree,
     /// Every offer must be waiting, running or ended exactly once.
     #[error("{offers} offers, but {accounted} are accounted for")]
     OffersLost {
@@ -52,6 +55,9 @@ impl Scheduler {
     /// The first invariant that does not hold.
     pub fn audit(&self) -> Result<(), AuditError> {
         self.audit_counts()?;
+        if !self.running.audit() {
+            return Err(AuditError::DeadlinesDisagree);
+        }
         self.queue.audit()
     }
 

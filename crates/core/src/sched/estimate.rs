@@ -24,6 +24,18 @@ pub struct CostModel {
     pub idle_tpot: Span,
 }
 
+impl Default for CostModel {
+    /// For orders that compare requests only: a step of 40 ms, in which a prompt of 500 tokens is computed.
+    fn default() -> Self {
+        Self {
+            overhead: Span::ZERO,
+            prefill_per_token: Span::from_nanos(80_000),
+            first_token_steps: 3,
+            idle_tpot: Span::from_millis(40),
+        }
+    }
+}
+
 /// How careful a prediction is.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct Caution {
@@ -76,10 +88,12 @@ impl CostModel {
         Self { prefill_per_token: Span::ZERO, first_token_steps: self.first_token_steps.min(1), ..*self }
     }
 
-    /// The time for which a request of so many tokens holds a seat of an engine that does nothing else.
+    /// The time for which a request of so many tokens holds a seat of an engine that does nothing else; at least
+    /// one nanosecond.
     #[must_use]
     pub fn seat_time(&self, input: u32, output: u32) -> Span {
-        self.e2e(&Need { input, output: output.max(1), slo: Slo::default() }, self.idle_tpot)
+        let need = Need { input, output: output.max(1), slo: Slo::default() };
+        self.e2e(&need, self.idle_tpot).max(Span::from_nanos(1))
     }
 
     /// From a free seat to the first token.

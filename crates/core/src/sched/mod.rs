@@ -5,8 +5,8 @@
 //!
 //! ```text
 //! offer ─┬─> rejected at once
-//!        └─> queued ──poll──┬─> Grant(Ticket) ──release──> a permit is free again
-//!                 cancel ───┤
+//!        └─> queued ──poll──┬─> Grant(Ticket) ─┬─────────────> release: a permit is free again
+//!                 cancel ───┤                  └─poll─> Abort ─┘
 //!                           └─> Expire
 //! ```
 //!
@@ -28,11 +28,10 @@ mod properties;
 mod queue;
 mod rate;
 mod rules;
+mod running;
 #[cfg(test)]
 mod tests;
 mod types;
-
-use std::collections::BTreeMap;
 
 pub use audit::AuditError;
 pub use estimate::{Caution, CostModel};
@@ -40,15 +39,22 @@ pub use order::Order;
 pub use predict::{Observation, Predict, Prediction};
 pub use price::{Price, Stall};
 pub use rules::{Admission, Rules, RulesError};
-pub use types::{Action, MAX_BACKENDS, Offer, Rejection, Settings, TenantLimit, TenantPolicy, Ticket, Totals};
+pub use types::{
+    Action, MAX_BACKENDS, Offer, OnMiss, Rejection, Settings, TenantLimit, TenantPolicy, Ticket, Totals, Used,
+};
 
 use crate::ids::{BackendId, RequestId, TenantId};
 use crate::outcome::{How, RejectReason};
 use crate::time::{Span, Tick};
 use estimate::Need;
+use order::Charge;
 use predict::Forecast;
 use queue::{Queue, Waiting};
 use rate::ReleaseRate;
+use running::Running;
+
+/// Answer tokens of a request of which nothing is known.
+const ASSUMED_OUTPUT: u32 = 256;
 
 #[derive(Debug)]
 struct Backend {
@@ -70,7 +76,10 @@ impl Backend {
 pub struct Scheduler {
     backends: Vec<Backend>,
     queue: Queue,
-    running: BTreeMap<RequestId, (BackendId, TenantId)>,
+    running: Running,
+    cost: CostModel,
+    /// Whether work is ever cut.
+    aborts: bool,
     forecast: Option<Forecast>,
     depth: usize,
     max_bytes: u64,
@@ -90,8 +99,10 @@ impl Scheduler {
         Self {
             backends: settings.backends.iter().take(MAX_BACKENDS).map(backend).collect(),
             queue: Queue::new(settings.order, settings.guard, &settings.tenants),
-            running: BTreeMap::new(),
-            forecast: settings.predict.map(|predict| Forecast::new(predict, settings.price)),
+            running: Running::default(),
+            cost: settings.cost,
+            aborts: settings.tenants.iter().any(|t| t.on_miss == OnMiss::Abort),
+            forecast: settings.predict.map(|predict| Forecast::new(settings.cost, predict, settings.price)),
             depth: settings.depth,
             max_bytes: settings.max_bytes,
             budget: settings.budget,
@@ -134,7 +145,7 @@ impl Scheduler {
         Ok(id)
     }
 
-    /// What is predicted of an offer at this moment; `None` unless [`Scheduler::learns`].
+    /// What is predicted of an offer at this moment; `None` without [`Settings::predict`].
     #[must_use]
     pub fn predict(&self, now: Tick, offer: &Offer) -> Option<Prediction> {
         let waiting = self.waiting(now, RequestId(self.next_id), offer);
@@ -143,6 +154,7 @@ impl Scheduler {
 
     /// Learns from running work; without effect unless [`Scheduler::learns`].
     pub fn observe(&mut self, now: Tick, id: RequestId, observation: Observation) {
+        self.running.observe(id, observation.tokens);
         if let Some(forecast) = &mut self.forecast {
             forecast.observe(now, id, observation, &mut self.queue);
         }
@@ -151,10 +163,10 @@ impl Scheduler {
     /// Whether observations are of use.
     #[must_use]
     pub const fn learns(&self) -> bool {
-        self.forecast.is_some()
+        self.forecast.is_some() || self.aborts
     }
 
-    /// The live time per output token, if the scheduler learns.
+    /// The live time per output token, if the scheduler predicts.
     #[must_use]
     pub fn live_tpot(&self) -> Option<Span> {
         self.forecast.as_ref().map(Forecast::tpot)
@@ -167,13 +179,18 @@ impl Scheduler {
         found
     }
 
-    /// Takes a ticket back and says how its work ended.
+    /// Takes a ticket back and says how its work ended and what it took. Where that is not known, what was
+    /// observed of it counts, and else what it was taken for.
     #[expect(clippy::needless_pass_by_value, reason = "a ticket that went back must not be used again")]
-    pub fn release(&mut self, now: Tick, ticket: Ticket, how: How) {
+    pub fn release(&mut self, now: Tick, ticket: Ticket, how: How, used: Used) {
         // The only place that makes tickets also fills `running`, so the entry exists.
-        let Some((backend, tenant)) = self.running.remove(&ticket.id) else { return };
-        self.backends[backend.index()].in_use -= 1;
-        self.queue.permit_returned(now, tenant);
+        let Some(work) = self.running.end(ticket.id) else { return };
+        self.backends[work.backend.index()].in_use -= 1;
+        if let Some(output) = used.output.or(Some(work.seen).filter(|seen| *seen > 0)) {
+            let cost = self.cost.seat_time(used.input.unwrap_or(work.input), output);
+            self.queue.settle(work.tenant, work.charge, cost);
+        }
+        self.queue.permit_returned(now, work.tenant);
         self.releases.record(now, !self.queue.is_empty());
         if let Some(forecast) = &mut self.forecast {
             forecast.ended(ticket.id, &mut self.queue);
@@ -208,10 +225,15 @@ impl Scheduler {
         if self.queue.next_expiry().is_some_and(|at| at < now) {
             return self.expire_first();
         }
+        if let Some(id) = self.running.pop_lost(now) {
+            return Some(Action::Abort(id));
+        }
+        let forecast = self.forecast.as_ref();
+        let value = |w: &Waiting, weight| forecast.map_or(0, |forecast| forecast.value(now, w, weight));
         if let Some(backend) = self.pick_backend()
-            && let Some(waiting) = self.queue.pop()
+            && let Some((waiting, charge)) = self.queue.pop(value)
         {
-            return Some(Action::Grant(self.grant(now, &waiting, backend)));
+            return Some(Action::Grant(self.grant(now, &waiting, charge, backend)));
         }
         if self.queue.next_expiry().is_some_and(|at| at <= now) {
             return self.expire_first();
@@ -222,7 +244,7 @@ impl Scheduler {
     /// When `poll` must be called again although no input came.
     #[must_use]
     pub fn next_timer(&self) -> Option<Tick> {
-        self.queue.next_expiry()
+        [self.queue.next_expiry(), self.running.next_lost()].into_iter().flatten().min()
     }
 
     /// Counters since the start.
@@ -260,14 +282,15 @@ impl Scheduler {
             (Some(a), Some(b)) => Some(a.min(b)),
             (a, b) => a.or(b),
         };
+        let output = offer.output.or(offer.hint).unwrap_or(ASSUMED_OUTPUT).max(1);
         Waiting {
             id,
             tenant: offer.tenant,
             bytes: offer.bytes,
-            cost: offer.cost.max(Span::from_nanos(1)),
+            cost: self.cost.seat_time(offer.input, output),
             arrived: now,
             budget_ends: budget.map(|b| now + b),
-            need: Need { input: offer.input, output: offer.output.max(1), slo: offer.slo },
+            need: Need { input: offer.input, output, slo: offer.slo },
             latest: None,
             ranked_by: self.queue.ranked_by(offer.tenant, &offer.slo),
             rank: None,
@@ -334,13 +357,13 @@ impl Scheduler {
         best.map(|(i, _)| BackendId(i as u16))
     }
 
-    fn grant(&mut self, now: Tick, waiting: &Waiting, id: BackendId) -> Ticket {
+    fn grant(&mut self, now: Tick, waiting: &Waiting, charge: Charge, id: BackendId) -> Ticket {
         self.grants += 1;
         self.totals.granted += 1;
         let backend = &mut self.backends[id.index()];
         backend.in_use += 1;
         backend.last_grant = self.grants;
-        self.running.insert(waiting.id, (id, waiting.tenant));
+        self.running.start(waiting, id, charge, self.queue.on_miss(waiting.tenant));
         if let Some(forecast) = &mut self.forecast {
             forecast.started(now, waiting, self.queue.lane_of(waiting.tenant));
         }

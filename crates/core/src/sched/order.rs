@@ -26,6 +26,9 @@ pub enum Order {
     LeastSlack,
     /// The least seat time first, for deep overload.
     ShortestFirst,
+    /// The most value lost by waiting for one more second first, by weight and expected seat time; see
+    /// [`Settings::predict`](super::Settings::predict), without which nothing is known to be lost.
+    Value,
 }
 
 impl Order {
@@ -38,13 +41,14 @@ impl Order {
             Self::Priority => "priority",
             Self::LeastSlack => "least-slack",
             Self::ShortestFirst => "shortest-first",
+            Self::Value => "value",
         }
     }
 
     /// Whether it goes by predictions.
     #[must_use]
     pub const fn predicts(self) -> bool {
-        matches!(self, Self::LeastSlack)
+        matches!(self, Self::LeastSlack | Self::Value)
     }
 }
 
@@ -63,6 +67,14 @@ impl VirtualTime {
     }
 }
 
+/// What a tenant was charged at a dispatch.
+#[derive(Copy, Clone, Debug)]
+pub(super) struct Charge {
+    pub(super) cost: Span,
+    /// The tenant's turn at being eligible in which that was.
+    turn: u64,
+}
+
 /// The rule's memory: nothing for [`Order::Fcfs`], the tags for [`Order::Wfq`].
 #[derive(Debug)]
 pub(super) struct OrderState {
@@ -74,19 +86,35 @@ pub(super) struct OrderState {
     lanes: Vec<Tags>,
 }
 
+/// The finish tag of a tenant's last dispatched request, which is where its next one starts:
+/// `max(floor, base) + since`.
+///
+/// It is kept in parts, because real costs become known after later dispatches: what is settled then must not
+/// move the tag below where the tenant became eligible.
 #[derive(Debug)]
 struct Tags {
     weight: NonZeroU32,
-    /// Where the tenant's next request may start at the earliest.
-    finish: VirtualTime,
-    /// Where the tenant's first waiting request starts.
-    start: VirtualTime,
+    /// Where the tenant became eligible last.
+    floor: VirtualTime,
+    /// Its finish tag then.
+    base: VirtualTime,
+    /// What it was charged since.
+    since: VirtualTime,
+    /// How often it became eligible.
+    turn: u64,
+}
+
+impl Tags {
+    fn next(&self) -> VirtualTime {
+        VirtualTime(self.floor.max(self.base).0.saturating_add(self.since.0))
+    }
 }
 
 impl OrderState {
     pub(super) fn new(order: Order, weights: impl Iterator<Item = NonZeroU32>) -> Self {
-        let tags = |weight| Tags { weight, finish: VirtualTime::default(), start: VirtualTime::default() };
-        Self { order, now: VirtualTime::default(), latest: VirtualTime::default(), lanes: weights.map(tags).collect() }
+        let zero = VirtualTime::default();
+        let tags = |weight| Tags { weight, floor: zero, base: zero, since: zero, turn: 0 };
+        Self { order, now: zero, latest: zero, lanes: weights.map(tags).collect() }
     }
 
     /// Nothing runs or waits: a busy period is over, and what was used in it took nothing from anybody
@@ -99,25 +127,42 @@ impl OrderState {
     pub(super) fn became_eligible(&mut self, lane: usize) {
         let now = self.now;
         let tags = &mut self.lanes[lane];
-        tags.start = now.max(tags.finish);
+        tags.base = tags.next();
+        (tags.floor, tags.since) = (now, VirtualTime::default());
+        tags.turn += 1;
     }
 
     pub(super) fn order(&self) -> Order {
         self.order
     }
 
+    pub(super) fn weight(&self, lane: usize) -> NonZeroU32 {
+        self.lanes[lane].weight
+    }
+
     /// The start tag of a tenant's first waiting request.
     pub(super) fn start_tag(&self, lane: usize) -> VirtualTime {
-        self.lanes[lane].start
+        self.lanes[lane].next()
     }
 
     /// The tenant's head is dispatched and costs so much.
-    pub(super) fn dispatched(&mut self, lane: usize, cost: Span) {
+    pub(super) fn dispatched(&mut self, lane: usize, cost: Span) -> Charge {
         let tags = &mut self.lanes[lane];
-        self.now = self.now.max(tags.start);
-        tags.finish = tags.start.after(cost, tags.weight);
-        self.latest = self.latest.max(tags.finish);
-        // Valid only while more waits; `became_eligible` sets it anew otherwise.
-        tags.start = tags.finish;
+        self.now = self.now.max(tags.next());
+        tags.since = tags.since.after(cost, tags.weight);
+        self.latest = self.latest.max(tags.next());
+        Charge { cost, turn: tags.turn }
+    }
+
+    /// What was charged turned out to cost so much: the difference goes on the tenant's tag, up or down.
+    ///
+    /// Between two tenants the bound of fair queueing then holds for real costs, wider by the differences of what
+    /// runs at one moment.
+    pub(super) fn settle(&mut self, lane: usize, charge: Charge, cost: Span) {
+        let tags = &mut self.lanes[lane];
+        let part = if charge.turn == tags.turn { &mut tags.since } else { &mut tags.base };
+        let (was, is) = (VirtualTime::default().after(charge.cost, tags.weight), part.after(cost, tags.weight));
+        *part = VirtualTime(is.0.saturating_sub(was.0));
+        self.latest = self.latest.max(tags.next());
     }
 }

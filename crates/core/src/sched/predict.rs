@@ -11,6 +11,7 @@
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
+use std::num::NonZeroU32;
 
 use super::estimate::{Caution, CostModel, LiveTpot, Need};
 use super::price::{InFlight, Market, Price};
@@ -19,11 +20,9 @@ use crate::ids::RequestId;
 use crate::outcome::RejectReason;
 use crate::time::{Span, Tick};
 
-/// What admission by prediction goes by.
-#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+/// What admission by prediction goes by, beside [`Settings::cost`](super::Settings::cost).
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub struct Predict {
-    /// What a request takes.
-    pub cost: CostModel,
     /// How careful the prediction is.
     pub caution: Caution,
 }
@@ -51,7 +50,8 @@ pub struct Prediction {
 /// The prediction's memory.
 #[derive(Debug)]
 pub(super) struct Forecast {
-    settings: Predict,
+    cost: CostModel,
+    caution: Caution,
     tpot: LiveTpot,
     /// The time per token at which what waits was judged last.
     judged: Span,
@@ -76,14 +76,23 @@ struct Running {
 /// a fluid, whose error is small against a wait that long.
 const EXACT_WAITING: usize = 32;
 const EXACT_RUNNING: usize = 256;
+/// What waiting loses is looked at over so long.
+const VALUE_STEP: Span = Span::from_secs(1);
 /// What waits is judged anew when the time per token has moved by one part in this many.
 const REJUDGE: u64 = 50;
 
 impl Forecast {
-    pub(super) fn new(settings: Predict, price: Option<Price>) -> Self {
-        let idle = settings.cost.idle_tpot;
-        let market = price.map(|price| Market::new(price, &settings.cost));
-        Self { settings, tpot: LiveTpot::new(idle), judged: idle, running: BTreeMap::new(), tokens_left: 0, market }
+    pub(super) fn new(cost: CostModel, predict: Predict, price: Option<Price>) -> Self {
+        let idle = cost.idle_tpot;
+        Self {
+            cost,
+            caution: predict.caution,
+            tpot: LiveTpot::new(idle),
+            judged: idle,
+            running: BTreeMap::new(),
+            tokens_left: 0,
+            market: price.map(|price| Market::new(price, &cost)),
+        }
     }
 
     pub(super) fn tpot(&self) -> Span {
@@ -98,10 +107,9 @@ impl Forecast {
         queue: &Queue,
         free: u32,
     ) -> Result<Tick, RejectReason> {
-        let Predict { cost, caution } = self.settings;
         let lane = queue.lane_of(newcomer.tenant);
         if let Some(market) = &mut self.market {
-            market.offered(now, lane, &newcomer.need, &cost, &caution);
+            market.offered(now, lane, &newcomer.need, &self.cost, &self.caution);
         }
         let latest = self.admit(now, newcomer, queue, free)?;
         if let Some(market) = &mut self.market {
@@ -128,8 +136,7 @@ impl Forecast {
     /// The latest start at the pace of now.
     fn latest(&self, waiting: &Waiting, queue: &Queue) -> Option<Tick> {
         let tpot = self.promised(queue.lane_of(waiting.tenant));
-        let Predict { cost, caution } = &self.settings;
-        cost.latest_start(waiting.arrived, &waiting.need, tpot, caution)
+        self.cost.latest_start(waiting.arrived, &waiting.need, tpot, &self.caution)
     }
 
     /// The time per token at which a tenant is judged.
@@ -139,7 +146,7 @@ impl Forecast {
             // No promise goes below what an idle engine takes.
             Some(market) => {
                 let promised = Span::from_nanos((tpot.as_nanos() as f64 * market.promise(lane)) as u64);
-                promised.max(self.settings.cost.idle_tpot.min(tpot))
+                promised.max(self.cost.idle_tpot.min(tpot))
             }
             None => tpot,
         }
@@ -149,7 +156,7 @@ impl Forecast {
         let Some(market) = &self.market else { return true };
         let tpot = self.tpot.get();
         let in_flight = |r: &Running| {
-            let end = r.end(&self.settings.cost, tpot).max(now);
+            let end = r.end(&self.cost, tpot).max(now);
             let limit = r.arrived + r.need.slo.e2e?;
             let slack_ms = limit.since(end).as_millis_f64() - end.since(limit).as_millis_f64();
             Some(InFlight { lane: r.lane, slack_ms, left_ms: end.since(now).as_millis_f64() })
@@ -160,24 +167,30 @@ impl Forecast {
 
     /// The latest start by what no request can beat: without caution, on an engine that does nothing else.
     fn latest_at_best(&self, newcomer: &Waiting, tpot: Span) -> Option<Tick> {
-        let cost = self.settings.cost.at_best();
+        let cost = self.cost.at_best();
         cost.latest_start(newcomer.arrived, &newcomer.need, cost.idle_tpot.min(tpot), &Caution::NONE)
     }
 
     /// What would be known of a newcomer.
     pub(super) fn predict(&self, now: Tick, newcomer: &Waiting, queue: &Queue, free: u32) -> Prediction {
-        let Predict { cost, caution } = &self.settings;
         let tpot = self.tpot.get();
-        let latest_start = cost.latest_start(newcomer.arrived, &newcomer.need, tpot, caution);
+        let latest_start = self.cost.latest_start(newcomer.arrived, &newcomer.need, tpot, &self.caution);
         let placed = Waiting { latest: latest_start, rank: self.rank(newcomer), ..newcomer.clone() };
         Prediction { tpot, latest_start, start: self.predicted_start(now, &placed, queue, free) }
     }
 
     /// The latest start by the limits that a request is ranked by, where those are not its own.
     pub(super) fn rank(&self, waiting: &Waiting) -> Option<Tick> {
-        let Predict { cost, caution } = &self.settings;
         let need = Need { slo: waiting.ranked_by?, ..waiting.need };
-        cost.latest_start(waiting.arrived, &need, self.tpot.get(), caution)
+        self.cost.latest_start(waiting.arrived, &need, self.tpot.get(), &self.caution)
+    }
+
+    /// What is lost if a waiting request waits for one more second, as weight per expected second of a seat.
+    pub(super) fn value(&self, now: Tick, waiting: &Waiting, weight: NonZeroU32) -> u128 {
+        let Some(latest) = waiting.latest else { return 0 };
+        let lost = now <= latest && latest < now + VALUE_STEP;
+        let seat = self.cost.e2e(&waiting.need, self.tpot.get()).as_nanos().max(1);
+        if lost { u128::from(weight.get()) * u128::from(u64::MAX / seat) } else { 0 }
     }
 
     /// When a seat will be free for the newcomer.
@@ -198,7 +211,7 @@ impl Forecast {
     /// Seats are freed as running work ends at the present pace, and taken by what goes first.
     fn virtual_schedule(&self, now: Tick, newcomer: &Waiting, queue: &Queue, free: u32) -> Tick {
         let tpot = self.tpot.get();
-        let cost = &self.settings.cost;
+        let cost = &self.cost;
         let ends = self.running.values().map(|r| Reverse(r.end(cost, tpot).max(now)));
         let mut seats: BinaryHeap<Reverse<Tick>> = ends.chain((0..free).map(|_| Reverse(now))).collect();
         for need in queue.needs_ahead_of(newcomer) {
@@ -246,7 +259,7 @@ impl Forecast {
             return;
         }
         self.judged = tpot;
-        let Predict { cost, caution } = &self.settings;
+        let (cost, caution) = (&self.cost, &self.caution);
         // What cannot make it any more expires at once.
         queue.rejudge(|lane, w| {
             let latest = cost.latest_start(w.arrived, &w.need, self.promised(lane), caution).unwrap_or(Tick::ZERO);

@@ -5,12 +5,14 @@ use std::num::NonZeroU32;
 
 use super::*;
 use crate::engine::{Profile, Prompt};
+use crate::ids::TenantId;
 use crate::rng::{Random, Stream};
 use crate::sim::{GatewaySetup, Setup, run};
 use crate::slo::Slo;
 use crate::work::{Arrival, Plan, PlanTenant};
 
-const ORDERS: [Order; 5] = [Order::Fcfs, Order::Wfq, Order::Priority, Order::LeastSlack, Order::ShortestFirst];
+const ORDERS: [Order; 6] =
+    [Order::Fcfs, Order::Wfq, Order::Priority, Order::LeastSlack, Order::ShortestFirst, Order::Value];
 const MS: fn(u64) -> Span = Span::from_millis;
 
 fn profile() -> Profile {
@@ -18,9 +20,10 @@ fn profile() -> Profile {
 }
 
 fn predicting(order: Order, mu: Option<f64>, tenants: usize) -> Settings {
-    let predict = Predict { cost: CostModel::from_profile(&profile()), caution: Caution::default() };
+    let predict = Predict { caution: Caution::default() };
     Settings {
         order,
+        cost: CostModel::from_profile(&profile()),
         predict: Some(predict),
         price: mu.map(|mu| Price::from_profile(&profile(), mu)),
         tenants: vec![TenantPolicy::default(); tenants],
@@ -56,9 +59,9 @@ fn an_idle_engine_is_refused_no_work_that_it_can_do_in_time() {
             tpot: near(row.tpot(), &mut random).filter(|_| trial % 3 == 0),
             e2e: near(row.e2e(), &mut random),
         };
-        let offer = Offer { input, output, slo, ..Offer::default() };
+        let offer = Offer { input, output: Some(output), slo, ..Offer::default() };
         for mu in [None, Some(0.0), Some(1.0)] {
-            let mut s = Scheduler::new(&predicting(ORDERS[trial % 5], mu, 1));
+            let mut s = Scheduler::new(&predicting(ORDERS[trial % 6], mu, 1));
             let answer = s.offer(Tick::ZERO, offer);
             if row.is_good(&slo) {
                 feasible += 1;
@@ -82,11 +85,11 @@ fn what_an_idle_engine_could_do_is_never_called_infeasible_however_busy_it_is() 
         let row = alone(input, output, trial % 2 == 0);
         let slo = Slo { ttft: row.ttft(), tpot: None, e2e: row.e2e() };
         for _ in 0..random.between(1, 60) {
-            let _ = s.offer(Tick::ZERO, Offer { input: 500, output: 200, ..Offer::default() });
+            let _ = s.offer(Tick::ZERO, Offer { input: 500, output: Some(200), ..Offer::default() });
         }
         while s.poll(Tick::ZERO).is_some() {}
         s.observe(Tick::ZERO, RequestId(0), Observation { tokens: 1, gap: Some(MS(900)) });
-        let answer = s.offer(Tick::ZERO, Offer { input, output, slo, ..Offer::default() });
+        let answer = s.offer(Tick::ZERO, Offer { input, output: Some(output), slo, ..Offer::default() });
         if let Err(rejection) = answer {
             assert_eq!(rejection.reason, RejectReason::PredictedLate, "trial {trial}");
             late += 1;
@@ -114,7 +117,7 @@ fn nothing_waits_behind_later_arrivals_for_longer_than_its_class_times_the_guard
                 let offer = Offer { tenant: TenantId(class as u16), ..Offer::default() };
                 waiting.insert(s.offer(now, offer).unwrap(), (now, class));
             } else if !held.is_empty() {
-                s.release(now, held.remove(0), How::Finished);
+                s.release(now, held.remove(0), How::Finished, Used::default());
             }
             while let Some(Action::Grant(ticket)) = s.poll(now) {
                 let (arrived, _) = waiting.remove(&ticket.id()).unwrap();
@@ -135,7 +138,9 @@ fn granted(order: Order, weights: u32, extras: bool, seed: u64) -> Vec<u64> {
         |w: u32| TenantPolicy { weight: NonZeroU32::new(w * weights).unwrap(), class: w, ..TenantPolicy::default() };
     // Powers of two: tags are exact, so scaling every weight changes no tie.
     let tenants = [1, 2, 4, 8].map(weight).into();
-    let settings = Settings { tenants, depth: 10_000, backends: vec![1], ..predicting(order, None, 4) };
+    let (zero, ns) = (Span::ZERO, Span::from_nanos(1));
+    let cost = CostModel { overhead: zero, prefill_per_token: ns, first_token_steps: 0, idle_tpot: ns };
+    let settings = Settings { tenants, depth: 10_000, backends: vec![1], cost, ..predicting(order, None, 4) };
     // Predictions depend on what waits; only the order by the latest start needs them.
     let predict = settings.predict.filter(|_| order == Order::LeastSlack);
     let mut s = Scheduler::new(&Settings { predict, ..settings });
@@ -147,7 +152,7 @@ fn granted(order: Order, weights: u32, extras: bool, seed: u64) -> Vec<u64> {
     let mut now = Tick::ZERO;
     let draw = |random: &mut Random| Offer {
         tenant: TenantId(random.between(0, 3) as u16),
-        cost: Span::from_nanos(1 << random.between(3, 12)),
+        input: 1 << random.between(3, 12),
         slo: Slo { e2e: Some(Span::from_secs(random.between(400, 900))), ..Slo::default() },
         ..Offer::default()
     };
@@ -166,7 +171,7 @@ fn granted(order: Order, weights: u32, extras: bool, seed: u64) -> Vec<u64> {
         if name % 2 == 0
             && let Some(ticket) = held.take()
         {
-            s.release(now, ticket, How::Finished);
+            s.release(now, ticket, How::Finished, Used::default());
         }
         while let Some(Action::Grant(ticket)) = s.poll(now) {
             order_of.push(names[&ticket.id()]);
@@ -203,7 +208,9 @@ fn random_operations_with_limits_and_observations_break_no_invariant() {
     for seed in 0..2_000 {
         let mut random = Random::new(seed, Stream::Test);
         let mu = [None, Some(0.0), Some(0.7)][random.between(0, 2) as usize];
-        let mut settings = predicting(ORDERS[(seed % 5) as usize], mu, 3);
+        let mut settings = predicting(ORDERS[(seed % 6) as usize], mu, 3);
+        settings.tenants[0].on_miss = OnMiss::Abort;
+        settings.tenants[1].on_miss = OnMiss::Abort;
         settings.tenants[2].max_permits = Some(random.between(0, 3) as u32);
         settings.backends = vec![random.between(0, 4) as u32, random.between(0, 4) as u32];
         settings.depth = random.between(0, 40) as usize;
@@ -211,7 +218,7 @@ fn random_operations_with_limits_and_observations_break_no_invariant() {
             panic!("seed {seed}: {error}\n{settings:?}");
         }
     }
-    assert!(ends.len() == 8 && ends.values().all(|n| *n > 500), "{ends:?}");
+    assert!(ends.len() == 9 && ends.values().all(|n| *n > 500), "{ends:?}");
 }
 
 /// Two hundred random inputs, each polled to the end and audited; then all work ends.
@@ -238,7 +245,7 @@ fn operate(random: &mut Random, settings: &Settings, ends: &mut BTreeMap<&'stati
             }
             5 if !held.is_empty() => {
                 let ticket = held.swap_remove(pick % held.len());
-                s.release(now, ticket, How::Finished);
+                s.release(now, ticket, How::Finished, Used::default());
             }
             6 => s.set_backend(
                 now,
@@ -260,6 +267,12 @@ fn operate(random: &mut Random, settings: &Settings, ends: &mut BTreeMap<&'stati
                     held.push(ticket);
                     id
                 }
+                Action::Abort(id) => {
+                    let place = held.iter().position(|t| t.id() == id).ok_or(format!("{id:?} does not run"))?;
+                    s.release(now, held.swap_remove(place), How::Aborted, Used::default());
+                    *ends.entry("aborted").or_default() += 1;
+                    continue;
+                }
                 Action::Expire(rejection) => {
                     *ends.entry(rejection.reason.name()).or_default() += 1;
                     rejection.id
@@ -277,7 +290,7 @@ fn operate(random: &mut Random, settings: &Settings, ends: &mut BTreeMap<&'stati
         return Err(format!("{} wait forever", open.len()));
     }
     for ticket in held {
-        s.release(now, ticket, How::Finished);
+        s.release(now, ticket, How::Finished, Used::default());
         *ends.entry("released").or_default() += 1;
     }
     s.audit().map_err(|e| e.to_string())
@@ -288,10 +301,10 @@ fn random_offer(random: &mut Random) -> Offer {
     Offer {
         tenant: TenantId(random.between(0, 3) as u16),
         bytes: random.between(0, 1_000),
-        cost: MS(random.between(0, 9_000)),
         budget: limit(random, 3_000),
         input: random.between(0, 4_000) as u32,
-        output: random.between(0, 200) as u32,
+        output: Some(random.between(0, 200) as u32).filter(|_| random.between(0, 2) > 0),
+        hint: limit(random, 3).map(|_| random.between(0, 300) as u32),
         slo: Slo { ttft: limit(random, 3_000), tpot: limit(random, 300), e2e: limit(random, 12_000) },
     }
 }

@@ -4,11 +4,12 @@
 //! expires leaves every index at once.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::num::NonZeroU32;
 
 use super::estimate::Need;
-use super::order::{Order, OrderState, VirtualTime};
+use super::order::{Charge, Order, OrderState, VirtualTime};
 use super::rate::ReleaseRate;
-use super::{AuditError, TenantLimit, TenantPolicy};
+use super::{AuditError, OnMiss, TenantLimit, TenantPolicy};
 use crate::ids::{RequestId, TenantId};
 use crate::slo::Slo;
 use crate::time::{Span, Tick};
@@ -46,6 +47,7 @@ struct Lane {
     /// Bytes of bodies that wait.
     bytes: u64,
     ranked_by: Option<Slo>,
+    on_miss: OnMiss,
     /// This lane's entry in `heads`, if it has one.
     listed: Option<Head>,
 }
@@ -56,6 +58,9 @@ const BUCKET: u32 = 28;
 const DIGIT: u32 = 6;
 /// With so many sizes of buckets the largest is everything.
 const SIZES: u32 = (u64::BITS - BUCKET).div_ceil(DIGIT) + 1;
+
+/// Requests that are looked at for each grant under [`Order::Value`].
+const LOOKED_AT: usize = 256;
 
 type Head = (VirtualTime, RequestId, TenantId);
 
@@ -109,6 +114,7 @@ impl Queue {
             max_queued_bytes: t.max_queued_bytes,
             bytes: 0,
             ranked_by: t.slo,
+            on_miss: t.on_miss,
             listed: None,
         };
         Self {
@@ -148,6 +154,10 @@ impl Queue {
     /// The limits by which a request is ranked: the looser ones of its own and its tenant's.
     pub(super) fn ranked_by(&self, tenant: TenantId, own: &Slo) -> Option<Slo> {
         self.lanes[self.lane_of(tenant)].ranked_by.map(|tenants| tenants.or_looser(own))
+    }
+
+    pub(super) fn on_miss(&self, tenant: TenantId) -> OnMiss {
+        self.lanes[self.lane_of(tenant)].on_miss
     }
 
     /// Whether the tenant may hold a permit at all.
@@ -201,15 +211,35 @@ impl Queue {
         Some(waiting)
     }
 
-    /// Takes the request that goes next and counts a permit as held by its tenant.
-    pub(super) fn pop(&mut self) -> Option<Waiting> {
-        let &(_, id, tenant) = self.heads.first()?;
-        let lane = self.lane_of(tenant);
-        let cost = self.items.get(&id)?.cost;
-        self.order.dispatched(lane, cost);
+    /// Takes the request that goes next, or under [`Order::Value`] the one of those that expire first for which
+    /// `value` is greatest, and counts a permit as held by its tenant.
+    pub(super) fn pop(&mut self, value: impl Fn(&Waiting, NonZeroU32) -> u128) -> Option<(Waiting, Charge)> {
+        let &(_, first, _) = self.heads.first()?;
+        let id = match self.order.order() {
+            Order::Value => self.most_valuable(value).unwrap_or(first),
+            _ => first,
+        };
+        let waiting = self.items.get(&id)?;
+        let (lane, cost) = (self.lane_of(waiting.tenant), waiting.cost);
+        let charge = self.order.dispatched(lane, cost);
         self.lanes[lane].in_use += 1;
         self.running += 1;
-        self.remove(id)
+        self.remove(id).map(|waiting| (waiting, charge))
+    }
+
+    /// Of equals, the one that expires first.
+    fn most_valuable(&self, value: impl Fn(&Waiting, NonZeroU32) -> u128) -> Option<RequestId> {
+        let looked_at = self.expiries.iter().take(LOOKED_AT).filter_map(|(_, id)| self.items.get(id));
+        let may_start = looked_at.filter(|w| self.lanes[self.lane_of(w.tenant)].may_start());
+        let valued = may_start.map(|w| (value(w, self.order.weight(self.lane_of(w.tenant))), w.id));
+        valued.reduce(|best, next| if next.0 > best.0 { next } else { best }).map(|(_, id)| id)
+    }
+
+    /// Charges a tenant what its work turned out to cost.
+    pub(super) fn settle(&mut self, tenant: TenantId, charge: Charge, cost: Span) {
+        let lane = self.lane_of(tenant);
+        self.order.settle(lane, charge, cost);
+        self.relist(lane);
     }
 
     /// Takes the request that expires first.
@@ -254,7 +284,7 @@ impl Queue {
     fn item_key(&self, waiting: &Waiting) -> u64 {
         match self.order.order() {
             Order::Fcfs | Order::Wfq | Order::Priority => 0,
-            Order::LeastSlack => waiting.rank.or(waiting.latest).unwrap_or(Tick::MAX).as_nanos(),
+            Order::LeastSlack | Order::Value => waiting.rank.or(waiting.latest).unwrap_or(Tick::MAX).as_nanos(),
             Order::ShortestFirst => waiting.cost.as_nanos(),
         }
     }
@@ -265,7 +295,7 @@ impl Queue {
             Order::Fcfs => VirtualTime::default(),
             Order::Wfq => self.order.start_tag(lane),
             Order::Priority => VirtualTime(self.items.get(&id).map_or(0, |w| u128::from(self.guarded(w)))),
-            Order::LeastSlack | Order::ShortestFirst => VirtualTime(u128::from(key)),
+            Order::LeastSlack | Order::ShortestFirst | Order::Value => VirtualTime(u128::from(key)),
         }
     }
 
@@ -321,7 +351,7 @@ impl Queue {
         match self.order.order() {
             Order::Fcfs | Order::Wfq => waiting.arrived.as_nanos(),
             Order::Priority => self.guarded(waiting),
-            Order::LeastSlack | Order::ShortestFirst => self.item_key(waiting),
+            Order::LeastSlack | Order::ShortestFirst | Order::Value => self.item_key(waiting),
         }
     }
 

@@ -1,21 +1,20 @@
 use std::num::NonZeroU32;
 
 use super::*;
+use crate::ids::TenantId;
 
 fn tenant(weight: u32, max_permits: Option<u32>) -> TenantPolicy {
     TenantPolicy { weight: NonZeroU32::new(weight).unwrap(), max_permits, ..TenantPolicy::default() }
 }
 
 fn offer(tenant: u16) -> Offer {
-    Offer {
-        tenant: TenantId(tenant),
-        bytes: 1,
-        cost: Span::from_millis(1),
-        budget: None,
-        input: 1,
-        output: 1,
-        slo: crate::slo::Slo::default(),
-    }
+    Offer { tenant: TenantId(tenant), bytes: 1, ..Offer::default() }
+}
+
+/// Requests cost so much for each prompt token, and nothing else.
+fn per_prompt_token(ns: u64) -> CostModel {
+    let (zero, prefill_per_token) = (Span::ZERO, Span::from_nanos(ns));
+    CostModel { overhead: zero, prefill_per_token, first_token_steps: 0, idle_tpot: zero }
 }
 
 fn at(ns: u64) -> Tick {
@@ -42,7 +41,7 @@ fn a_clock_that_leaps_centuries_does_not_break_the_release_rate() {
             s.offer(at(now), offer(0)).unwrap();
         }
         held.extend(grants(&mut s, at(now)));
-        s.release(at(now), held.remove(0), How::Finished);
+        s.release(at(now), held.remove(0), How::Finished, Used::default());
         held.extend(grants(&mut s, at(now)));
     }
     assert!(s.rejection(RequestId(0), TenantId(0), RejectReason::QueueFull).retry_after > Some(Span::from_secs(1)));
@@ -93,13 +92,13 @@ fn a_tenant_saves_no_credit_while_its_cap_holds_it_back() {
     }
     let mut held = grants(&mut s, at(0));
     for _ in 0..400 {
-        s.release(at(0), held.remove(0), How::Finished);
+        s.release(at(0), held.remove(0), How::Finished, Used::default());
         held.extend(grants(&mut s, at(0)));
     }
     s.set_backend(at(0), BackendId(0), 1, true);
     let mut next = Vec::new();
     while next.len() < 20 {
-        s.release(at(0), held.remove(0), How::Finished);
+        s.release(at(0), held.remove(0), How::Finished, Used::default());
         let granted = grants(&mut s, at(0));
         next.extend(granted.iter().map(|t| t.tenant().0));
         held.extend(granted);
@@ -113,18 +112,18 @@ fn even_the_greatest_weight_is_charged_for_the_smallest_cost() {
     let settings = Settings {
         tenants: vec![tenant(u32::MAX, None), tenant(u32::MAX, None)],
         order: Order::Wfq,
+        cost: per_prompt_token(0),
         ..Settings::fcfs(vec![1])
     };
     let mut s = Scheduler::new(&settings);
-    let tiny = |t| Offer { cost: Span::ZERO, ..offer(t) };
     for t in [0, 0, 0, 1, 1, 1] {
-        s.offer(at(0), tiny(t)).unwrap();
+        s.offer(at(0), offer(t)).unwrap();
     }
     let mut order = Vec::new();
     let mut held = grants(&mut s, at(0));
     while let Some(ticket) = held.pop() {
         order.push(ticket.tenant().0);
-        s.release(at(0), ticket, How::Finished);
+        s.release(at(0), ticket, How::Finished, Used::default());
         held.extend(grants(&mut s, at(0)));
     }
     assert_eq!(order, [0, 1, 0, 1, 0, 1]);
@@ -135,9 +134,9 @@ fn what_a_tenant_used_before_everything_was_idle_is_not_held_against_it() {
     let settings =
         Settings { tenants: vec![tenant(1, None), tenant(1, None)], order: Order::Wfq, ..Settings::fcfs(vec![1]) };
     let mut s = Scheduler::new(&settings);
-    s.offer(at(0), Offer { cost: Span::MAX, ..offer(0) }).unwrap();
+    s.offer(at(0), Offer { output: Some(u32::MAX), ..offer(0) }).unwrap();
     let alone = grants(&mut s, at(0)).remove(0);
-    s.release(at(1), alone, How::Finished);
+    s.release(at(1), alone, How::Finished, Used::default());
     assert!(grants(&mut s, at(1)).is_empty());
     let mut order = Vec::new();
     for t in [1, 0, 1, 0, 1] {
@@ -149,7 +148,7 @@ fn what_a_tenant_used_before_everything_was_idle_is_not_held_against_it() {
     let mut tenants = Vec::new();
     while let Some(ticket) = order.pop() {
         tenants.push(ticket.tenant().0);
-        s.release(at(3), ticket, How::Finished);
+        s.release(at(3), ticket, How::Finished, Used::default());
         order.extend(grants(&mut s, at(3)));
     }
     assert_eq!(tenants, [1, 0, 1, 0, 1]);
@@ -161,23 +160,72 @@ fn a_request_with_tighter_limits_than_its_tenants_goes_no_earlier_for_them() {
     let slo = |ttft| crate::slo::Slo { ttft: Some(ms(ttft)), ..crate::slo::Slo::default() };
     let cost =
         CostModel { overhead: ms(0), prefill_per_token: ms(0), first_token_steps: 1, idle_tpot: Span::from_nanos(1) };
-    let predict = Predict { cost, caution: Caution { pad: Span::ZERO, margin_permille: 0 } };
+    let predict = Predict { caution: Caution { pad: Span::ZERO, margin_permille: 0 } };
     let first = |tenants: Vec<TenantPolicy>| {
         let settings =
-            Settings { tenants, order: Order::LeastSlack, predict: Some(predict), ..Settings::fcfs(vec![1]) };
+            Settings { tenants, order: Order::LeastSlack, cost, predict: Some(predict), ..Settings::fcfs(vec![1]) };
         let mut s = Scheduler::new(&settings);
         s.offer(at(0), offer(0)).unwrap();
         let held = grants(&mut s, at(0)).remove(0);
         s.offer(at(1), Offer { slo: slo(2_000), ..offer(0) }).unwrap();
         let pushy = s.offer(at(2), Offer { slo: slo(1_000), ..offer(1) }).unwrap();
-        s.release(at(3), held, How::Finished);
+        s.release(at(3), held, How::Finished, Used::default());
         let next = grants(&mut s, at(3)).remove(0);
         let was_pushy = next.id() == pushy;
-        s.release(at(4), next, How::Finished);
+        s.release(at(4), next, How::Finished, Used::default());
         was_pushy
     };
     let of = |ttft| TenantPolicy { slo: Some(slo(ttft)), ..TenantPolicy::default() };
     assert!(first(vec![TenantPolicy::default(); 2]), "without limits of the tenants' the tighter one goes first");
     assert!(!first(vec![of(2_000), of(3_000)]));
     assert!(first(vec![of(2_000), of(1_500)]), "its tenant may go before the other");
+}
+
+#[test]
+fn a_tenant_that_understates_its_answers_gains_at_most_one_of_them() {
+    for settled in [true, false] {
+        let tenants = vec![tenant(1, None), tenant(1, None)];
+        let settings = Settings { tenants, order: Order::Wfq, depth: 1_000, ..Settings::fcfs(vec![1]) };
+        let mut s = Scheduler::new(&settings);
+        for _ in 0..200 {
+            s.offer(at(0), Offer { output: Some(1), ..offer(0) }).unwrap();
+            s.offer(at(0), Offer { output: Some(500), ..offer(1) }).unwrap();
+        }
+        let mut held = grants(&mut s, at(0));
+        let (mut lead, mut greatest) = (0, 0);
+        for _ in 0..200 {
+            let ticket = held.pop().unwrap();
+            lead += if ticket.tenant().0 == 0 { 1 } else { -1 };
+            greatest = greatest.max(lead);
+            let used = Used { output: Some(500).filter(|_| settled), ..Used::default() };
+            s.release(at(0), ticket, How::Finished, used);
+            held = grants(&mut s, at(0));
+        }
+        assert_eq!(greatest <= 1, settled, "{greatest} answers ahead, settled: {settled}");
+    }
+}
+
+#[test]
+fn work_whose_deadline_is_lost_is_told_to_be_cut_once_and_holds_its_permit_until_it_is() {
+    let ms = |ms: u64| at(ms * 1_000_000);
+    let slo = crate::slo::Slo { ttft: Some(Span::from_millis(100)), tpot: None, e2e: Some(Span::from_millis(300)) };
+    let abort = TenantPolicy { on_miss: OnMiss::Abort, ..TenantPolicy::default() };
+    let tenants = vec![abort, TenantPolicy::default()];
+    let mut s = Scheduler::new(&Settings { tenants, ..Settings::fcfs(vec![3]) });
+    let [silent, seen] = [0, 0].map(|t| s.offer(ms(0), Offer { slo, ..offer(t) }).unwrap());
+    let patient = s.offer(ms(0), Offer { slo, ..offer(1) }).unwrap();
+    let mut held = grants(&mut s, ms(0));
+    assert_eq!(held.iter().map(Ticket::id).collect::<Vec<_>>(), [silent, seen, patient]);
+    s.observe(ms(90), seen, Observation { tokens: 1, gap: None });
+    // An answer on the limit is in time.
+    assert!(s.poll(ms(100)).is_none());
+    assert_eq!(s.next_timer(), Some(at(100_000_001)));
+    assert!(matches!(s.poll(at(100_000_001)), Some(Action::Abort(id)) if id == silent));
+    assert!(s.poll(ms(110)).is_none() && s.in_use() == 3);
+    assert_eq!(s.next_timer(), Some(at(300_000_001)));
+    s.release(ms(110), held.remove(0), How::Aborted, Used::default());
+    assert_eq!((s.in_use(), s.totals().released[&How::Aborted]), (2, 1));
+    assert!(matches!(s.poll(ms(301)), Some(Action::Abort(id)) if id == seen));
+    assert!(s.poll(ms(1_000)).is_none() && s.next_timer().is_none());
+    s.audit().unwrap();
 }

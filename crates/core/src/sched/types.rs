@@ -3,6 +3,9 @@
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
 
+use serde::{Deserialize, Serialize};
+
+use super::estimate::CostModel;
 use super::order::Order;
 use super::predict::Predict;
 use super::price::Price;
@@ -29,6 +32,8 @@ pub struct Settings {
     pub max_bytes: u64,
     /// How long a request may wait, unless it asks for less; `None` for as long as it takes.
     pub budget: Option<Span>,
+    /// What a request takes: by this it is charged, compared and predicted.
+    pub cost: CostModel,
     /// What turns away requests that cannot meet their limits; `None` for nothing.
     pub predict: Option<Predict>,
     /// What also turns away requests that cost the others more than they are worth; without effect unless
@@ -54,6 +59,8 @@ pub struct TenantPolicy {
     /// Its limits. Under [`Order::LeastSlack`] a request with tighter ones goes no earlier for them; with
     /// `None` it does.
     pub slo: Option<Slo>,
+    /// What becomes of its running work whose deadline is lost.
+    pub on_miss: OnMiss,
 }
 
 impl Default for TenantPolicy {
@@ -65,8 +72,21 @@ impl Default for TenantPolicy {
             max_queued_bytes: None,
             class: 0,
             slo: None,
+            on_miss: OnMiss::default(),
         }
     }
+}
+
+/// What becomes of running work once it cannot meet its limits any more: no token seen within its TTFT, or no
+/// end within its E2E.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum OnMiss {
+    /// It goes on to its end.
+    #[default]
+    Finish,
+    /// The caller is told to cut it: [`Action::Abort`].
+    Abort,
 }
 
 impl Settings {
@@ -80,6 +100,7 @@ impl Settings {
             depth: 256,
             max_bytes: 256 << 20,
             budget: None,
+            cost: CostModel::default(),
             predict: None,
             price: None,
             guard: Span::from_secs(10),
@@ -94,14 +115,15 @@ pub struct Offer {
     pub tenant: TenantId,
     /// The size of its body, which is held while it waits.
     pub bytes: u64,
-    /// The time it is expected to hold a seat. Never zero: zero counts as one nanosecond.
-    pub cost: Span,
     /// How long it is willing to wait; the shorter of this and [`Settings::budget`] holds.
     pub budget: Option<Span>,
     /// Prompt tokens.
     pub input: u32,
-    /// Answer tokens, at least 1.
-    pub output: u32,
+    /// Answer tokens, if it declares exactly how many; 0 counts as 1.
+    pub output: Option<u32>,
+    /// Anything else that says something about the length of its answer, such as `max_tokens`. Requests with the
+    /// same hint are taken to be alike; it is never taken for the length.
+    pub hint: Option<u32>,
     /// Its limits.
     pub slo: Slo,
 }
@@ -112,10 +134,10 @@ impl Default for Offer {
         Self {
             tenant: TenantId::default(),
             bytes: 0,
-            cost: Span::ZERO,
             budget: None,
             input: 1,
-            output: 1,
+            output: Some(1),
+            hint: None,
             slo: Slo::default(),
         }
     }
@@ -152,6 +174,18 @@ pub enum Action {
     Grant(Ticket),
     /// Turn the waiting request away.
     Expire(Rejection),
+    /// Cut the running request and give its ticket back as [`How::Aborted`]: its deadline is lost. It is
+    /// said once for each, and holds its permit until the ticket is back.
+    Abort(RequestId),
+}
+
+/// What work that ended really took, as far as it is known.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
+pub struct Used {
+    /// Prompt tokens.
+    pub input: Option<u32>,
+    /// Answer tokens that were made, whole answer or not.
+    pub output: Option<u32>,
 }
 
 /// The right to occupy one seat of one backend. Not copyable; give it back with

@@ -2,7 +2,7 @@
 
 use crate::engine::{Engine, TooLong};
 use crate::ledger::{CountSource, Row};
-use crate::outcome::{RejectReason, Terminal};
+use crate::outcome::{How, RejectReason, Terminal};
 use crate::time::{Span, Tick};
 use crate::work::Arrival;
 
@@ -34,6 +34,15 @@ pub enum Ending<'a> {
         cached: u32,
         /// The gaps between its tokens.
         gaps: Gaps<'a>,
+    },
+    /// Cut by the gateway because its deadline was lost.
+    Cut {
+        /// When the client learned it.
+        at: Tick,
+        /// When its first and its last token came, if any did.
+        content: Option<(Tick, Tick)>,
+        /// Tokens that came.
+        tokens: u32,
     },
     /// Turned away by the gateway.
     Rejected {
@@ -117,6 +126,17 @@ impl Record<'_> {
                 });
                 row.reason = Some(reason.name().to_owned());
                 (row.head, row.end) = (Some(*at), Some(*at));
+            }
+            Ending::Cut { at, content, tokens } => {
+                row.state = if content.is_some() { Terminal::StreamError } else { Terminal::HttpError };
+                row.status = Some(if content.is_some() { 200 } else { 504 });
+                let first = content.map(|(first, _)| first);
+                row.head = Some(first.unwrap_or(*at));
+                (row.first_event, row.first_content) = (first, first);
+                (row.last_content, row.end) = (content.map(|(_, last)| last), Some(*at));
+                row.output_tokens = Some(*tokens).filter(|n| *n > 0);
+                row.output_tokens_from = row.output_tokens.map(|_| CountSource::Events);
+                row.error = Some(format!("cut by the gateway: {}", How::Aborted));
             }
             Ending::TooLong { at, why } => {
                 row.state = Terminal::HttpError;

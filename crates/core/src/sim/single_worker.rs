@@ -8,7 +8,7 @@ use std::num::NonZeroU32;
 
 use super::{Figures, GatewaySetup, Setup, Tally, run};
 use crate::engine::{Profile, ProfileError};
-use crate::sched::{AuditError, Order, Settings, TenantPolicy};
+use crate::sched::{AuditError, CostModel, Order, Settings, TenantPolicy};
 use crate::slo::Slo;
 use crate::stats::jain;
 use crate::time::Span;
@@ -59,12 +59,15 @@ pub fn single_worker(order: Order, seed: u64) -> Result<SingleWorker, SingleWork
     let tenants = &plan.header().tenants;
     let weights =
         [4, 2, 1].map(|w| TenantPolicy { weight: NonZeroU32::MIN.saturating_add(w - 1), ..TenantPolicy::default() });
-    let scheduler = Settings { order, depth: REQUESTS as usize, tenants: weights.to_vec(), ..Settings::fcfs(vec![1]) };
-    let setup = Setup {
-        engines: vec![Profile::built_in("single-worker")?],
-        gateway: Some(GatewaySetup::instant(scheduler)),
-        warm: Vec::new(),
+    let profile = Profile::built_in("single-worker")?;
+    let scheduler = Settings {
+        order,
+        depth: REQUESTS as usize,
+        tenants: weights.to_vec(),
+        cost: CostModel::from_profile(&profile),
+        ..Settings::fcfs(vec![1])
     };
+    let setup = Setup { engines: vec![profile], gateway: Some(GatewaySetup::instant(scheduler)), warm: Vec::new() };
     let mut tally = Tally::new(tenants.len());
     run(&plan, &setup, |row| {
         let place = tenants.iter().position(|t| t.name == row.tenant).unwrap_or(0);

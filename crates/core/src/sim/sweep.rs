@@ -2,7 +2,7 @@
 
 use super::{Figures, GatewaySetup, Setup, Tally, run};
 use crate::engine::Profile;
-use crate::sched::{AuditError, Order, Settings, TenantPolicy};
+use crate::sched::{AuditError, CostModel, Order, Settings, TenantPolicy};
 use crate::stats::jain;
 use crate::time::Span;
 use crate::work::{ArrivalProcess, Extent, Lengths, Plan, PlanError, PlanSpec, PlanTenant};
@@ -159,6 +159,7 @@ impl Common {
                 budget,
                 tenants: self.policies.clone(),
                 depth: self.depth as usize,
+                cost: CostModel::from_profile(&self.profile),
                 ..Settings::fcfs(vec![permits])
             })),
         };

@@ -1,13 +1,13 @@
 //! A simulated run: the same rows as a real one.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
 use super::record::{Ending, Gaps, GapsFrom, Record};
-use crate::engine::{Emission, Engine, Profile, Prompt, Work};
+use crate::engine::{Emission, Engine, Profile, Prompt, SeqId, Work};
 use crate::ids::{RequestId, TenantId};
 use crate::ledger::Row;
 use crate::outcome::{How, RejectReason};
-use crate::sched::{Action, AuditError, Observation, Offer, Scheduler, Settings, Ticket};
+use crate::sched::{Action, AuditError, Observation, Offer, OnMiss, Scheduler, Settings, Ticket, Used};
 use crate::slo::Slo;
 use crate::time::{Span, Tick};
 use crate::work::{Arrival, Plan, PlanTenant};
@@ -81,9 +81,19 @@ struct Gateway<'a> {
     setup: &'a GatewaySetup,
     scheduler: Scheduler,
     waiting: Waiting,
-    returning: VecDeque<(Tick, Ticket)>,
+    returning: VecDeque<Returning>,
+    /// What runs and may be cut.
+    running: BTreeMap<RequestId, u32>,
     /// Wake-ups since the whole queue was audited.
     unaudited: usize,
+}
+
+/// A ticket on its way back.
+struct Returning {
+    at: Tick,
+    ticket: Ticket,
+    how: How,
+    used: Used,
 }
 
 impl<'a, A: Iterator<Item = (Arrival, Prompt)>, F: FnMut(&Record<'_>)> World<'a, A, F> {
@@ -93,6 +103,7 @@ impl<'a, A: Iterator<Item = (Arrival, Prompt)>, F: FnMut(&Record<'_>)> World<'a,
             scheduler: Scheduler::new(&g.scheduler),
             waiting: Waiting::default(),
             returning: VecDeque::new(),
+            running: BTreeMap::new(),
             unaudited: 0,
         });
         // Tokens between the ends are made only for a scheduler that wants to see them.
@@ -124,7 +135,7 @@ impl<'a, A: Iterator<Item = (Arrival, Prompt)>, F: FnMut(&Record<'_>)> World<'a,
     fn next_wake(&self) -> Option<Tick> {
         let arrival = self.next_arrival.as_ref().map(|(a, _)| self.offered_at(a));
         let gateway = self.gateway.as_ref();
-        let release = gateway.and_then(|g| g.returning.front()).map(|(at, _)| *at);
+        let release = gateway.and_then(|g| g.returning.front()).map(|r| r.at);
         let timer = gateway.and_then(|g| g.scheduler.next_timer());
         let engine = self.engines.iter().filter_map(Engine::next_output).min();
         [arrival, release, timer, engine].into_iter().flatten().min()
@@ -149,10 +160,10 @@ impl<'a, A: Iterator<Item = (Arrival, Prompt)>, F: FnMut(&Record<'_>)> World<'a,
             let offer = Offer {
                 tenant: TenantId(arrival.tenant),
                 bytes: u64::from(arrival.input) * 6,
-                cost: seat_time(self.engines[0].profile(), &arrival),
                 budget: None,
                 input: arrival.input,
-                output: arrival.output,
+                output: Some(arrival.output),
+                hint: None,
                 slo: self.tenants.get(usize::from(arrival.tenant)).map_or(Slo::default(), |t| t.slo),
             };
             match gateway.scheduler.offer(now, offer) {
@@ -172,9 +183,17 @@ impl<'a, A: Iterator<Item = (Arrival, Prompt)>, F: FnMut(&Record<'_>)> World<'a,
                         self.reject(now, flight, rejection.reason);
                     }
                 }
+                Some(Action::Abort(id)) => {
+                    if let Some(flight) = gateway.running.remove(&id) {
+                        self.cut(now, flight);
+                    }
+                }
                 Some(Action::Grant(ticket)) => {
                     let Some(flight) = gateway.waiting.remove(ticket.id()) else { continue };
                     let backend = ticket.backend().index();
+                    if gateway.setup.may_cut(ticket.tenant()) {
+                        gateway.running.insert(ticket.id(), flight);
+                    }
                     self.flights.get(flight).ticket = Some(ticket);
                     self.submit(now, flight, backend);
                 }
@@ -186,10 +205,28 @@ impl<'a, A: Iterator<Item = (Arrival, Prompt)>, F: FnMut(&Record<'_>)> World<'a,
         let Flight { arrival, prompt, .. } = self.flights.get(flight);
         let work =
             Work { tag: u64::from(flight), prompt: prompt.clone(), input: arrival.input, output: arrival.output };
-        if let Err(why) = self.engines[engine].submit(now, work) {
-            let at = now + self.overhead_out();
-            self.turn_away(now, flight, Ending::TooLong { at, why });
+        match self.engines[engine].submit(now, work) {
+            Ok(seq) => self.flights.get(flight).seq = Some(seq),
+            Err(why) => {
+                let at = now + self.overhead_out();
+                self.turn_away(now, flight, Ending::TooLong { at, why });
+            }
         }
+    }
+
+    /// The gateway cuts what runs.
+    fn cut(&mut self, now: Tick, number: u32) {
+        let at = now + self.overhead_out();
+        let flight = self.flights.get(number);
+        let (engine, seq) = (flight.ticket.as_ref().map_or(0, |t| t.backend().index()), flight.seq);
+        if let Some(seq) = seq {
+            self.engines[engine].abort(now, seq);
+        }
+        let tokens = flight.tokens;
+        let content = (tokens > 0).then_some((flight.first, flight.last));
+        (self.sink)(&flight.record(self.tenants, Ending::Cut { at, content, tokens }));
+        let used = Used { input: Some(flight.arrival.input), output: Some(tokens) };
+        self.land(now, number, How::Aborted, used);
     }
 
     fn take_tokens(&mut self, now: Tick) {
@@ -209,6 +246,7 @@ impl<'a, A: Iterator<Item = (Arrival, Prompt)>, F: FnMut(&Record<'_>)> World<'a,
         } else if !self.engines[engine].ends_only() {
             flight.gaps.push(seen.since(flight.last));
         }
+        flight.tokens = token.index;
         let gap = (token.index > 1).then(|| seen.since(flight.last));
         flight.last = seen;
         if let (Some(gateway), Some(ticket)) = (&mut self.gateway, &flight.ticket)
@@ -231,16 +269,17 @@ impl<'a, A: Iterator<Item = (Arrival, Prompt)>, F: FnMut(&Record<'_>)> World<'a,
             if engine.ends_only() { GapsFrom::Steps { engine, at, tokens } } else { GapsFrom::Kept(&flight.gaps) };
         let ending = Ending::Completed { first: flight.first, last: flight.last, cached, gaps: Gaps(gaps) };
         sink(&flight.record(tenants, ending));
-        self.land(at, number);
+        let used = Used { input: Some(flight.arrival.input), output: Some(tokens) };
+        self.land(at, number, How::Finished, used);
     }
 
     fn take_releases(&mut self, now: Tick) {
         while let Some(gateway) = &mut self.gateway {
-            if gateway.returning.front().is_none_or(|(at, _)| *at > now) {
+            if gateway.returning.front().is_none_or(|r| r.at > now) {
                 return;
             }
-            let Some((at, ticket)) = gateway.returning.pop_front() else { return };
-            gateway.scheduler.release(at, ticket, How::Finished);
+            let Some(Returning { at, ticket, how, used }) = gateway.returning.pop_front() else { return };
+            gateway.scheduler.release(at, ticket, how, used);
             self.poll_scheduler(now);
         }
     }
@@ -252,19 +291,28 @@ impl<'a, A: Iterator<Item = (Arrival, Prompt)>, F: FnMut(&Record<'_>)> World<'a,
 
     fn turn_away(&mut self, now: Tick, number: u32, ending: Ending<'_>) {
         (self.sink)(&self.flights.get(number).record(self.tenants, ending));
-        self.land(now, number);
+        self.land(now, number, How::Finished, Used::default());
     }
 
     /// Ends a flight whose record was handed over. Its ticket, if it has one, goes back.
-    fn land(&mut self, now: Tick, number: u32) {
+    fn land(&mut self, now: Tick, number: u32, how: How, used: Used) {
         let ticket = self.flights.end(number);
         if let (Some(gateway), Some(ticket)) = (&mut self.gateway, ticket) {
-            gateway.returning.push_back((now + gateway.setup.release_delay, ticket));
+            gateway.running.remove(&ticket.id());
+            gateway.returning.push_back(Returning { at: now + gateway.setup.release_delay, ticket, how, used });
         }
     }
 
     fn overhead_out(&self) -> Span {
         self.gateway.as_ref().map_or(Span::ZERO, |g| g.setup.overhead_out)
+    }
+}
+
+impl GatewaySetup {
+    fn may_cut(&self, tenant: TenantId) -> bool {
+        let last = self.scheduler.tenants.len().saturating_sub(1);
+        let policy = self.scheduler.tenants.get(tenant.index().min(last));
+        policy.is_some_and(|p| p.on_miss == OnMiss::Abort)
     }
 }
 
@@ -289,8 +337,12 @@ struct Flight {
     arrival: Arrival,
     prompt: Prompt,
     ticket: Option<Ticket>,
+    /// Its name in the engine.
+    seq: Option<SeqId>,
     first: Tick,
     last: Tick,
+    /// Tokens that came.
+    tokens: u32,
     /// Between its tokens, where the engine hands out all of them.
     gaps: Vec<Span>,
 }
@@ -315,12 +367,13 @@ impl Flights {
     fn start(&mut self, arrival: Arrival, prompt: Prompt) -> u32 {
         if let Some(number) = self.free.pop() {
             let flight = self.get(number);
-            (flight.arrival, flight.prompt) = (arrival, prompt);
+            (flight.arrival, flight.prompt, flight.seq, flight.tokens) = (arrival, prompt, None, 0);
             flight.gaps.clear();
             return number;
         }
         let (first, last) = (Tick::ZERO, Tick::ZERO);
-        self.all.push(Flight { arrival, prompt, ticket: None, first, last, gaps: Vec::new() });
+        let (ticket, seq, gaps) = (None, None, Vec::new());
+        self.all.push(Flight { arrival, prompt, ticket, seq, first, last, tokens: 0, gaps });
         (self.all.len() - 1) as u32
     }
 
@@ -363,12 +416,4 @@ impl Waiting {
         }
         flight
     }
-}
-
-/// The time that a request is expected to hold a seat: its own prefill, and a decode step for every
-/// further token.
-fn seat_time(profile: &Profile, arrival: &Arrival) -> Span {
-    let prefill = profile.step(0, arrival.input, 0);
-    let decode = profile.step(u64::from(arrival.input), 0, 1);
-    prefill + decode * u64::from(arrival.output.saturating_sub(1))
 }

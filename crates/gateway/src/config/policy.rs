@@ -43,7 +43,7 @@ pub(super) fn check(queue: &RawQueue, raw: &RawPredict) -> Result<Policy, Config
     let engine = raw.profile.as_deref().map(profile).transpose()?;
     let cost = cost(raw, engine.as_ref())?;
     let predict = match (predicts(admission), cost) {
-        (true, Some(cost)) => Some(Predict { cost, caution: caution(raw)? }),
+        (true, Some(_)) => Some(Predict { caution: caution(raw)? }),
         (true, None) => return Err(needs_a_profile(admission)),
         (false, _) => {
             is_of_use(raw, cost, order)?;
@@ -117,11 +117,10 @@ fn go_together(
         }
         _ => {}
     }
-    if order == Order::LeastSlack && !predicts(admission) {
-        return Err(value(
-            "queue.order",
-            "\"least-slack\" goes by predictions; set admission = \"predict\" or \"price\", or another order",
-        ));
+    if order.predicts() && !predicts(admission) {
+        let problem =
+            format!("\"{order}\" goes by predictions; set admission = \"predict\" or \"price\", or another order");
+        return Err(value("queue.order", &problem));
     }
     if queue.fairness.is_some() && admission != RawAdmission::Price {
         return Err(value("queue.fairness", "goes with admission = \"price\" only; set that, or leave it out"));

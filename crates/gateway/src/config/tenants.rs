@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::num::NonZeroU32;
 
 use elasticserve_core::ids::TenantId;
-use elasticserve_core::sched::TenantPolicy;
+use elasticserve_core::sched::{OnMiss, TenantPolicy};
 use elasticserve_core::slo::Slo;
 
 use super::raw::RawTenant;
@@ -47,6 +47,7 @@ impl Tenant {
             max_queued_bytes: self.max_queued_bytes,
             class: self.class,
             slo: Some(self.slo),
+            on_miss: OnMiss::Finish,
         }
     }
 }

@@ -223,7 +223,7 @@ fn a_price_is_that_of_the_profile_with_the_usual_fairness_unless_set() {
         let text = format!("[queue]\nadmission = 'price'\n{set}\n[predict]\nprofile = 'gb10-qwen3-8b-fp8'\n");
         let settings = with(&text).unwrap().scheduler();
         assert_eq!(settings.price, Some(Price::from_profile(&profile, mu)));
-        assert_eq!(settings.predict.map(|p| p.cost), Some(CostModel::from_profile(&profile)));
+        assert_eq!(settings.predict.map(|_| settings.cost), Some(CostModel::from_profile(&profile)));
     }
     let own = "stall = { per_token_ms = 0.1, free_tokens = 40, attention_ms = 6, kv_ms_per_token = 0 }";
     let text = format!("[queue]\nadmission = 'price'\n[predict]\nprofile = 'gb10-qwen3-8b-fp8'\n{own}\n");

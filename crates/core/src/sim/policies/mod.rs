@@ -38,7 +38,7 @@ pub struct Outcome {
     pub jain: Option<f64>,
     /// The attainment of the tenant that has the lowest; `None` for fewer than two tenants.
     pub lowest: Option<f64>,
-    /// Work that was admitted and missed a limit.
+    /// Work that was admitted and missed a limit, cut or not.
     pub missed: f64,
     /// Refusals that were told at arrival, of all refusals; `None` if nothing was refused.
     pub at_arrival: Option<f64>,
@@ -67,6 +67,8 @@ pub fn measure(plan: &Plan, setup: &Setup) -> Result<Outcome, AuditError> {
                 count.refused += 1;
                 count.at_arrival += u32::from(row.reason.as_deref() != Some(RejectReason::QueueExpired.name()));
             }
+            // Cut when its deadline was lost.
+            Terminal::StreamError | Terminal::HttpError => count.missed += 1,
             _ => {}
         }
     })?;

@@ -33,7 +33,7 @@ impl Policy {
     /// The scheduler's settings, all that is not chosen here being derived from the engine's profile.
     #[must_use]
     pub fn settings(&self, profile: &Profile, workload: &Workload) -> Settings {
-        let predict = Predict { cost: CostModel::from_profile(profile), caution: Caution::default() };
+        let predict = Predict { caution: Caution::default() };
         let last = workload.tenants.len().saturating_sub(1);
         let tenant = |(place, tenant): (usize, &TenantPolicy)| TenantPolicy {
             class: place as u32,
@@ -44,6 +44,7 @@ impl Policy {
             order: self.order,
             tenants: workload.tenants.iter().enumerate().map(tenant).collect(),
             depth: workload.depth,
+            cost: CostModel::from_profile(profile),
             budget: match self.admission {
                 Admission::Budget(budget) => Some(budget),
                 _ => None,

@@ -4,7 +4,7 @@
 
 use super::published::GatewayTimes;
 use crate::engine::{Profile, Prompt};
-use crate::sched::{AuditError, Order, Settings, TenantPolicy};
+use crate::sched::{AuditError, CostModel, Order, Settings, TenantPolicy};
 use crate::sim::{Figures, GatewaySetup, Setup, Tally, run};
 use crate::time::Span;
 use crate::work::Plan;
@@ -57,7 +57,7 @@ impl Scenario {
     pub(super) fn run(&self, deployment: &Deployment, before: &[u32]) -> Result<Figures, AuditError> {
         let setup = Setup {
             engines: vec![deployment.profile.clone()],
-            gateway: self.gateway.as_ref().map(|g| g.setup(deployment.gateway)),
+            gateway: self.gateway.as_ref().map(|g| g.setup(deployment)),
             warm: self.warm(before),
         };
         let mut tally = Tally::new(self.plan.header().tenants.len());
@@ -87,12 +87,14 @@ impl Scenario {
 }
 
 impl GatewayConditions {
-    fn setup(&self, times: GatewayTimes) -> GatewaySetup {
+    fn setup(&self, deployment: &Deployment) -> GatewaySetup {
+        let times = deployment.gateway;
         let scheduler = Settings {
             order: self.order,
             tenants: self.tenants.clone(),
             depth: self.depth as usize,
             budget: self.budget,
+            cost: CostModel::from_profile(&deployment.profile),
             ..Settings::fcfs(vec![self.permits])
         };
         GatewaySetup {

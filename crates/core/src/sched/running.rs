@@ -1,0 +1,92 @@
+//! The requests that hold a ticket, and the deadlines of those that are to be cut when they are lost.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::OnMiss;
+use super::order::Charge;
+use super::queue::Waiting;
+use crate::ids::{BackendId, RequestId, TenantId};
+use crate::time::{Span, Tick};
+
+/// A request that runs.
+#[derive(Debug)]
+pub(super) struct Work {
+    pub(super) backend: BackendId,
+    pub(super) tenant: TenantId,
+    pub(super) charge: Charge,
+    pub(super) input: u32,
+    /// Answer tokens that were observed.
+    pub(super) seen: u32,
+    /// When it must have ended.
+    ends_by: Option<Tick>,
+    /// Its entry among the deadlines.
+    armed: Option<Tick>,
+}
+
+/// All that runs.
+#[derive(Debug, Default)]
+pub(super) struct Running {
+    all: BTreeMap<RequestId, Work>,
+    /// When deadlines are lost: one nanosecond after the last moment at which they could be met.
+    lost: BTreeSet<(Tick, RequestId)>,
+}
+
+impl Running {
+    pub(super) fn len(&self) -> usize {
+        self.all.len()
+    }
+
+    pub(super) fn start(&mut self, waiting: &Waiting, backend: BackendId, charge: Charge, on_miss: OnMiss) {
+        let arrived = waiting.arrived;
+        let lost = |limit: Option<Span>| limit.filter(|_| on_miss == OnMiss::Abort).map(|l| arrived + l + NANOSECOND);
+        let (first, ends_by) = (lost(waiting.need.slo.ttft), lost(waiting.need.slo.e2e));
+        let (tenant, input) = (waiting.tenant, waiting.need.input);
+        let armed = [first, ends_by].into_iter().flatten().min();
+        self.lost.extend(armed.map(|at| (at, waiting.id)));
+        self.all.insert(waiting.id, Work { backend, tenant, charge, input, seen: 0, ends_by, armed });
+    }
+
+    /// Answer tokens came.
+    pub(super) fn observe(&mut self, id: RequestId, tokens: u32) {
+        let Some(work) = self.all.get_mut(&id) else { return };
+        let first = work.seen == 0 && tokens > 0;
+        work.seen = work.seen.saturating_add(tokens);
+        if first && let Some(at) = work.armed {
+            self.lost.remove(&(at, id));
+            work.armed = work.ends_by;
+            self.lost.extend(work.armed.map(|at| (at, id)));
+        }
+    }
+
+    pub(super) fn end(&mut self, id: RequestId) -> Option<Work> {
+        let work = self.all.remove(&id)?;
+        if let Some(at) = work.armed {
+            self.lost.remove(&(at, id));
+        }
+        Some(work)
+    }
+
+    /// When the next deadline is lost.
+    pub(super) fn next_lost(&self) -> Option<Tick> {
+        self.lost.first().map(|(at, _)| *at)
+    }
+
+    /// Takes the deadline that was lost first, so that it is told once.
+    pub(super) fn pop_lost(&mut self, now: Tick) -> Option<RequestId> {
+        let &(at, id) = self.lost.first().filter(|(at, _)| *at <= now)?;
+        self.lost.remove(&(at, id));
+        if let Some(work) = self.all.get_mut(&id) {
+            (work.armed, work.ends_by) = (None, None);
+        }
+        Some(id)
+    }
+
+    /// Whether every deadline is that of work that runs.
+    pub(super) fn audit(&self) -> bool {
+        let armed = self.all.values().filter(|w| w.armed.is_some()).count();
+        let of_work = |(at, id): &(Tick, RequestId)| self.all.get(id).is_some_and(|w| w.armed == Some(*at));
+        armed == self.lost.len() && self.lost.iter().all(of_work)
+    }
+}
+
+const NANOSECOND: Span = Span::from_nanos(1);
