@@ -36,9 +36,6 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
         let problem = "--trace: prompts that share blocks cannot be sent yet; `elasticserve sim run` replays them";
         return Err(BadConfig(problem.to_owned()).into());
     }
-    if !plan.header().model.is_open() {
-        return Err(BadConfig(format!("--plan: {} loads cannot be run yet", plan.header().model)).into());
-    }
     let folder = args.result_dir.clone().unwrap_or_else(|| default_folder(&args.name));
     let as_json = args.json;
     let config = config(args, &plan)?;
@@ -75,7 +72,9 @@ fn config(args: Args, plan: &Plan) -> anyhow::Result<LoadConfig> {
         total: args.timeout,
         drain: args.drain,
     };
-    config.tolerances = Tolerances::of_lateness(args.max_send_lag);
+    config.tolerances = Tolerances { cpu: args.max_client_cpu, ..Tolerances::of_lateness(args.max_send_lag) };
+    config.max_in_flight = args.max_concurrency;
+    config.retries = args.retries;
     config.metadata = args.metadata.into_iter().collect();
     config.ready_timeout = args.ready_check_timeout_sec.filter(|t| t.as_nanos() > 0);
     if !args.no_salt {

@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, clippy::expect_used, reason = "a helper of a test that cannot go on says so")]
 
 mod command;
+mod models;
 mod server;
 mod states;
 
@@ -266,6 +267,22 @@ async fn a_folder_that_holds_a_run_is_refused_and_left_alone() {
     assert!(error.to_string().contains("--result-dir"), "{error}");
     assert_eq!(load.rows(), before);
     assert_eq!(server.received().len(), 2);
+}
+
+#[tokio::test]
+async fn a_run_that_never_begins_leaves_no_folder_and_nothing_in_one_that_was_there() {
+    let parent = tempfile::tempdir().unwrap();
+    let nowhere = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let mut config = LoadConfig::new("test", format!("http://{nowhere}").parse().unwrap(), "");
+    config.timeouts.connect = Span::from_millis(200);
+    let stop = Stop::new();
+    for folder in [parent.path().join("runs/deep/first"), parent.path().to_owned()] {
+        let progress = Arc::new(Progress::new());
+        let error = elasticserve_load::run(&config, &at_once(1), &folder, progress, stop.clone()).await.unwrap_err();
+        assert!(matches!(error, LoadError::NoModel(_)), "{error}");
+        assert_eq!(std::fs::read_dir(parent.path()).unwrap().count(), 0, "{}", folder.display());
+    }
+    assert!(parent.path().exists(), "a folder that was there stays");
 }
 
 #[tokio::test]

@@ -321,8 +321,9 @@ pub struct RunEnd {
     /// CPU time that the process used during the run, user and system; absent where it is not known.
     #[serde(rename = "cpu_ns", skip_serializing_if = "Option::is_none", default)]
     pub cpu: Option<Span>,
-    /// Arrivals that came due, the first of the plan, where what is due follows from the answers; absent
-    /// where every arrival of the plan has its time.
+    /// Arrivals that came due, where that follows from the answers; absent where every arrival of the plan has
+    /// its time. Of a closed load they are the first of the plan; of sessions those whose turn came within
+    /// the window.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub drawn: Option<u32>,
     /// What was seen of the generator itself; absent for simulated runs.

@@ -25,6 +25,8 @@ pub(crate) struct Answer {
     facts: Facts,
     usage: Option<Usage>,
     content_events: u32,
+    /// Whether every byte of a success is content.
+    plain: bool,
 }
 
 enum Form {
@@ -33,6 +35,8 @@ enum Form {
     Events(Parser),
     Whole(Vec<u8>),
     Error(Vec<u8>),
+    /// Bytes that stand for nothing else.
+    Plain,
 }
 
 /// Why an answer is read no further.
@@ -48,7 +52,12 @@ impl Answer {
     /// An answer of which nothing has come.
     pub(crate) fn new(forced: Option<u32>) -> Self {
         let facts = Facts { forced, ..Facts::default() };
-        Self { form: Form::Unknown, facts, usage: None, content_events: 0 }
+        Self { form: Form::Unknown, facts, usage: None, content_events: 0, plain: false }
+    }
+
+    /// An answer whose every byte is content.
+    pub(crate) fn plain() -> Self {
+        Self { plain: true, ..Self::new(None) }
     }
 
     /// Takes the head.
@@ -60,6 +69,8 @@ impl Answer {
         let kind = text(headers, &CONTENT_TYPE).unwrap_or_default().to_ascii_lowercase();
         self.form = if !(200..300).contains(&status) {
             Form::Error(Vec::new())
+        } else if self.plain {
+            Form::Plain
         } else if kind.contains("event-stream") || (streaming && !kind.contains("json")) {
             Form::Events(Parser::new())
         } else {
@@ -71,6 +82,10 @@ impl Answer {
     pub(crate) fn bytes(&mut self, at: Tick, chunk: &[u8], row: &mut Row) -> Result<(), Halt> {
         match &mut self.form {
             Form::Unknown => Ok(()),
+            Form::Plain => {
+                note_bytes(at, chunk, row);
+                Ok(())
+            }
             Form::Error(body) => append(body, chunk, MAX_ERROR_BODY).map_err(|()| Halt::Enough),
             Form::Whole(body) => append(body, chunk, MAX_BODY)
                 .map_err(|()| Halt::Garbage(format!("the answer is longer than {MAX_BODY} bytes"))),
@@ -82,6 +97,10 @@ impl Answer {
     pub(crate) fn end(&mut self, at: Tick, row: &mut Row) -> Result<(), Halt> {
         match &mut self.form {
             Form::Unknown | Form::Error(_) => Ok(()),
+            Form::Plain => {
+                self.facts.finished = true;
+                Ok(())
+            }
             Form::Events(_) => self.feed(at, row, |parser, sink| parser.finish(sink)),
             Form::Whole(body) => {
                 let body = std::mem::take(body);
@@ -173,6 +192,14 @@ impl Answer {
     }
 }
 
+/// The times of content in an answer whose every byte is content.
+fn note_bytes(at: Tick, chunk: &[u8], row: &mut Row) {
+    if !chunk.is_empty() {
+        row.first_content.get_or_insert(at);
+        row.last_content = Some(at);
+    }
+}
+
 /// Appends as much as fits; an error if that is not all.
 fn append(body: &mut Vec<u8>, chunk: &[u8], limit: usize) -> Result<(), ()> {
     let room = limit - body.len();
@@ -189,7 +216,7 @@ fn read_headers(headers: &HeaderMap, row: &mut Row) {
     row.should_retry = named("x-should-retry").and_then(|told| told.parse().ok());
     row.retry_after = named("retry-after-ms").and_then(millis).or_else(|| {
         // The other form of this header is a date, which would need the server's wall clock.
-        named("retry-after").and_then(|s| s.parse().ok()).map(Span::from_secs)
+        named("retry-after").and_then(seconds)
     });
 }
 
@@ -198,7 +225,15 @@ fn text<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a str> {
 }
 
 fn millis(text: &str) -> Option<Span> {
-    text.parse().ok().filter(|ms: &f64| ms.is_finite() && *ms >= 0.0).map(Span::from_millis_f64)
+    number(text).map(Span::from_millis_f64)
+}
+
+fn seconds(text: &str) -> Option<Span> {
+    number(text).map(Span::from_secs_f64)
+}
+
+fn number(text: &str) -> Option<f64> {
+    text.parse().ok().filter(|n: &f64| n.is_finite() && *n >= 0.0)
 }
 
 #[derive(Default)]
@@ -300,6 +335,19 @@ mod tests {
         let facts = answer.close(&mut row);
         assert!(facts.finished && facts.has_content);
         assert_eq!((row.first_content, row.last_content, row.first_event, row.tpot()), (Some(at(7)), None, None, None));
+    }
+
+    #[test]
+    fn each_byte_of_a_plain_answer_is_content_and_its_end_makes_it_whole() {
+        let mut row = Row::new(0, "t", at(0), 1, 1);
+        let mut answer = Answer::plain();
+        answer.head(at(1), 200, &HeaderMap::new(), true, &mut row);
+        answer.bytes(at(40), b"a", &mut row).unwrap();
+        answer.bytes(at(50), b"b", &mut row).unwrap();
+        assert_eq!((row.first_content, row.last_content), (Some(at(40)), Some(at(50))));
+        answer.end(at(50), &mut row).unwrap();
+        let facts = answer.close(&mut row);
+        assert!(facts.finished && facts.has_content);
     }
 
     #[test]

@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
+use std::sync::Arc;
+use std::time::Instant;
 
 use elasticserve_core::ledger::{Timeouts, Tolerances};
 use elasticserve_core::time::Span;
@@ -53,7 +55,12 @@ pub struct LoadConfig {
     pub metadata: BTreeMap<String, String>,
     /// How long to wait for the server to answer; without it the run starts at once.
     pub ready_timeout: Option<Span>,
+    /// Called once, shortly before the run's clock starts to count, with that instant.
+    pub on_start: Option<OnStart>,
 }
+
+/// What is told when the run's clock starts.
+pub type OnStart = Arc<dyn Fn(Instant) + Send + Sync>;
 
 impl LoadConfig {
     /// A streaming run of completions against `url`, with every other choice at its default.
@@ -79,6 +86,7 @@ impl LoadConfig {
             time_scale: 1.0,
             metadata: BTreeMap::new(),
             ready_timeout: None,
+            on_start: None,
         }
     }
 }
@@ -90,6 +98,9 @@ pub enum Endpoint {
     Completions,
     /// `/v1/chat/completions` with text of about the planned number of tokens.
     Chat,
+    /// A GET of `/`, for a server that is no language model: every byte of the answer's body is content, and
+    /// its proper end is a whole answer.
+    Plain,
 }
 
 impl Endpoint {
@@ -99,6 +110,7 @@ impl Endpoint {
         match self {
             Self::Completions => "/v1/completions",
             Self::Chat => "/v1/chat/completions",
+            Self::Plain => "/",
         }
     }
 }

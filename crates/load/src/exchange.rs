@@ -25,22 +25,26 @@ pub(crate) struct Exchanges {
     pub(crate) dialer: Dialer,
     pub(crate) timeouts: Timeouts,
     pub(crate) streaming: bool,
+    /// Whether every byte of an answer is content.
+    pub(crate) plain: bool,
     /// Ends what is open.
     pub(crate) cut: CancellationToken,
 }
 
 impl Exchanges {
-    /// Sends a request and reads the answer; the row of one attempt, whatever happens.
-    pub(crate) async fn run(&self, prepared: &Prepared, tenant: &str) -> Row {
+    /// Sends a request that was planned for `planned` and reads the answer; the row of one attempt, counted
+    /// from 0, whatever happens.
+    pub(crate) async fn run(&self, prepared: &Prepared, tenant: &str, planned: Tick, attempt: u32) -> Row {
         let arrival = &prepared.arrival;
-        let mut row = Row::new(arrival.index, tenant, Tick::ZERO + arrival.at, arrival.input, arrival.output);
+        let mut row = Row::new(arrival.index, tenant, planned, arrival.input, arrival.output);
+        row.attempt = attempt;
         let sent = self.clock.now();
         row.send_started = Some(sent);
         let mut attempt = Attempt {
             shared: self,
             limits: Limits::new(self.clock, sent, &self.timeouts),
             row: &mut row,
-            answer: Answer::new(prepared.forced),
+            answer: if self.plain { Answer::plain() } else { Answer::new(prepared.forced) },
             resent: None,
         };
         let ending = tokio::select! {
@@ -95,8 +99,9 @@ impl Attempt<'_> {
         let stamps = Arc::clone(connection.stamps());
         self.row.connected = Some(self.shared.clock.now());
         self.row.reused_connection = Some(connection.reused);
+        let request = prepared.request(self.row.attempt);
         let noted = NoteStamps { row: self.row, stamps: &stamps };
-        let head = self.limits.within(self.limits.waiting(), connection.send(prepared.request())).await;
+        let head = self.limits.within(self.limits.waiting(), connection.send(request)).await;
         drop(noted);
         let response = match head {
             Err(limit) => return Ok(Ending::TimedOut(limit)),

@@ -1,12 +1,144 @@
-//! What the run cost the client, and the wall clock.
+//! What a run shows of the generator itself: looked at once a second while it goes.
 
-use std::time::SystemTime;
+use std::fs;
+use std::num::NonZero;
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant, SystemTime};
 
+use elasticserve_core::health::{Health, Lateness, LatenessCounts};
 use elasticserve_core::time::Span;
+use tokio::task::JoinSet;
+
+/// Between two looks at CPU, descriptors and clocks.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// A shorter piece of time says little of CPU that is counted in hundredths of a second.
+const SHORTEST_LOOK: Duration = Duration::from_millis(500);
+/// Between two firings of the timer whose lateness is measured.
+const TIMER_EVERY: Duration = Duration::from_millis(20);
+/// What a timer of the runtime may be late by design: it counts in milliseconds and rounds up.
+const TIMER_GRAIN: Span = Span::from_millis(1);
+
+/// Watches the generator. Dropping it ends the watch.
+pub(crate) struct Monitor {
+    /// Dropped to end the thread.
+    end: Sender<()>,
+    looks: JoinHandle<Looks>,
+    timer: JoinSet<()>,
+    late: tokio::sync::watch::Receiver<Lateness>,
+}
+
+impl Monitor {
+    /// Starts to watch, on a thread of its own and with a timer on the runtime.
+    ///
+    /// # Errors
+    /// An [`io::Error`](std::io::Error) if the system gives no thread.
+    pub(crate) fn start() -> std::io::Result<Self> {
+        let (end, ended) = channel();
+        let looks = thread::Builder::new().name("load-health".into()).spawn(move || {
+            let mut looks = Looks::start();
+            while ended.recv_timeout(LOOK_EVERY) == Err(RecvTimeoutError::Timeout) {
+                looks.look();
+            }
+            looks.look();
+            looks
+        })?;
+        let (tell, late) = tokio::sync::watch::channel(Lateness::default());
+        let mut timer = JoinSet::new();
+        timer.spawn(async move {
+            let mut counts = LatenessCounts::new();
+            let mut due = tokio::time::Instant::now();
+            loop {
+                due += TIMER_EVERY;
+                tokio::time::sleep_until(due).await;
+                let late = tokio::time::Instant::now().saturating_duration_since(due);
+                counts.add(Span::from_std(late).saturating_sub(TIMER_GRAIN));
+                tell.send_replace(counts.lateness());
+                // After a stall the timer starts anew: one stall is one lateness.
+                due = due.max(tokio::time::Instant::now() - TIMER_EVERY);
+            }
+        });
+        Ok(Self { end, looks, timer, late })
+    }
+
+    /// Ends the watch. What was seen of the sends is not in it.
+    pub(crate) async fn end(self) -> Health {
+        let Self { end, looks, mut timer, late } = self;
+        drop(end);
+        timer.shutdown().await;
+        // The thread ends at once now that its channel is closed.
+        let looks = looks.join().unwrap_or_else(|_| Looks::start());
+        Health { runtime_delay: *late.borrow(), ..looks.health }
+    }
+}
+
+/// What the looks have shown so far.
+struct Looks {
+    health: Health,
+    at: Instant,
+    wall: SystemTime,
+    cpu: Option<Span>,
+}
+
+impl Looks {
+    fn start() -> Self {
+        let cores = thread::available_parallelism().map_or(1, NonZero::get) as u32;
+        let health = Health { cores, descriptors_limit: descriptors_limit(), ..Health::default() };
+        let mut looks = Self { health, at: Instant::now(), wall: SystemTime::now(), cpu: cpu_time() };
+        looks.count_descriptors();
+        looks
+    }
+
+    fn look(&mut self) {
+        self.count_descriptors();
+        let (at, wall) = (Instant::now(), SystemTime::now());
+        let passed = at.saturating_duration_since(self.at);
+        self.health.clock_step = self.health.clock_step.max(step(passed, self.wall, wall));
+        (self.at, self.wall) = (at, wall);
+        if passed < SHORTEST_LOOK {
+            return;
+        }
+        let cpu = cpu_time();
+        if let Some((now, before)) = cpu.zip(self.cpu) {
+            let share = share_of(now.saturating_sub(before), passed, self.health.cores);
+            self.health.cpu_peak = Some(self.health.cpu_peak.map_or(share, |peak| peak.max(share)));
+        }
+        self.cpu = cpu;
+    }
+
+    fn count_descriptors(&mut self) {
+        // The look itself opens one.
+        let open = fs::read_dir("/proc/self/fd").ok().map(|entries| entries.count().saturating_sub(1) as u32);
+        self.health.descriptors_peak = self.health.descriptors_peak.max(open);
+    }
+}
+
+/// How far the wall clock moved beside the monotonic one, in either direction.
+fn step(passed: Duration, before: SystemTime, now: SystemTime) -> Span {
+    let off = match now.duration_since(before) {
+        Ok(forward) => forward.abs_diff(passed),
+        Err(back) => passed.saturating_add(back.duration()),
+    };
+    Span::from_std(off)
+}
+
+fn share_of(cpu: Span, passed: Duration, cores: u32) -> f64 {
+    cpu.as_secs_f64() / (passed.as_secs_f64() * f64::from(cores.max(1)))
+}
+
+/// The soft limit on open descriptors; absent where the system does not say.
+fn descriptors_limit() -> Option<u32> {
+    parse_limits(&fs::read_to_string("/proc/self/limits").ok()?)
+}
+
+fn parse_limits(text: &str) -> Option<u32> {
+    let line = text.lines().find_map(|line| line.strip_prefix("Max open files"))?;
+    line.split_ascii_whitespace().next()?.parse().ok()
+}
 
 /// CPU time of this process so far, user and system; absent where the system does not say.
 pub(crate) fn cpu_time() -> Option<Span> {
-    parse_stat(&std::fs::read_to_string("/proc/self/stat").ok()?)
+    parse_stat(&fs::read_to_string("/proc/self/stat").ok()?)
 }
 
 /// Linux counts CPU time for user space in hundredths of a second on every architecture.
@@ -22,32 +154,9 @@ fn parse_stat(text: &str) -> Option<Span> {
     Some(Span::from_millis((user + system) * TICK_MS))
 }
 
-/// A time of the wall clock as RFC 3339 in UTC, to the millisecond.
-pub(crate) fn rfc3339(time: SystemTime) -> String {
-    let since = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    let (seconds, millis) = (since.as_secs(), since.subsec_millis());
-    let (year, month, day) = civil(seconds / 86_400);
-    let (hour, minute, second) = (seconds / 3600 % 24, seconds / 60 % 60, seconds % 60);
-    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{millis:03}Z")
-}
-
-/// The date of a day counted from 1970-01-01: in years that start in March, so that a leap day is the
-/// last day of one, and eras of 400 years, which all have 146,097 days.
-const fn civil(day: u64) -> (u64, u64, u64) {
-    let day = day + 719_468;
-    let (era, of_era) = (day / 146_097, day % 146_097);
-    let year = (of_era - of_era / 1460 + of_era / 36_524 - of_era / 146_096) / 365;
-    let of_year = of_era - (365 * year + year / 4 - year / 100);
-    let month = (5 * of_year + 2) / 153;
-    let date = of_year - (153 * month + 2) / 5 + 1;
-    let month = if month < 10 { month + 3 } else { month - 9 };
-    (year + era * 400 + if month <= 2 { 1 } else { 0 }, month, date)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::time::Duration;
 
     #[test]
     fn cpu_time_is_read_behind_any_program_name() {
@@ -57,11 +166,40 @@ mod tests {
     }
 
     #[test]
-    fn wall_clock_times_are_calendar_dates() {
-        let at = |s| rfc3339(SystemTime::UNIX_EPOCH + Duration::from_secs(s));
-        assert_eq!(at(0), "1970-01-01T00:00:00.000Z");
-        assert_eq!(at(951_782_400), "2000-02-29T00:00:00.000Z");
-        assert_eq!(at(1_709_251_199), "2024-02-29T23:59:59.000Z");
-        assert_eq!(at(4_102_444_800), "2100-01-01T00:00:00.000Z");
+    fn the_limit_on_descriptors_is_the_soft_one_and_unlimited_is_no_number() {
+        let line =
+            |soft: &str| format!("Limit  Soft  Hard  Units\nMax open files            {soft}     4096    files\n");
+        assert_eq!(parse_limits(&line("1024")), Some(1024));
+        assert_eq!((parse_limits(&line("unlimited")), parse_limits("")), (None, None));
+    }
+
+    #[test]
+    fn a_step_of_the_wall_clock_is_seen_in_both_directions_and_steady_time_is_none() {
+        let second = Duration::from_secs(1);
+        let before = SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000);
+        assert_eq!(step(second, before, before + second), Span::ZERO);
+        assert_eq!(step(second, before, before + 61 * second), Span::from_secs(60));
+        assert_eq!(step(second, before, before + Duration::from_millis(400)), Span::from_millis(600));
+        assert_eq!(step(second, before, before - 60 * second), Span::from_secs(61));
+    }
+
+    #[test]
+    fn cpu_is_a_share_of_all_cores() {
+        assert!((share_of(Span::from_secs(3), Duration::from_secs(2), 2) - 0.75).abs() < 1e-12);
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+    async fn a_runtime_that_is_held_up_shows_as_the_lateness_of_its_timers() {
+        let monitor = Monitor::start().unwrap();
+        // Once the timer runs, its only thread is taken from it.
+        let mut late = monitor.late.clone();
+        late.changed().await.unwrap();
+        let mut held = JoinSet::new();
+        held.spawn(async { thread::sleep(Duration::from_millis(300)) });
+        held.join_next().await.unwrap().unwrap();
+        late.changed().await.unwrap();
+        let health = monitor.end().await;
+        assert!(health.runtime_delay.max.unwrap() >= Span::from_millis(200), "{health:?}");
+        assert!(health.descriptors_peak.unwrap() > 2 && health.descriptors_limit.unwrap() > 2, "{health:?}");
     }
 }

@@ -6,34 +6,45 @@
 //!
 //! | module | what it does |
 //! |---|---|
+//! | `offer` | a run from the first made request to its last row |
 //! | `pacer` | the open model: sends each arrival at its planned time, never waits for an answer |
-//! | `prompt`, `request` | prompts and requests, made shortly before they are due |
+//! | `closed`, `sessions` | the models whose users wait for their answers |
+//! | `field`, `slots`, `retry` | an arrival's way: its slot, its attempts, its rows |
+//! | `prompt`, `request`, `maker` | prompts and requests, made shortly before they are due |
 //! | `dial` | connections, their pool, and the times at which the socket moved bytes |
 //! | `exchange` | one request and its answer, with every time and every way to fail |
 //! | `answer`, `judge` | what an answer holds, and the terminal state that follows |
-//! | `record` | the run folder; rows are on disk as soon as they are known |
+//! | `record`, `tally` | the run folder; rows are on disk as soon as they are known, and counted |
 //! | `probe`, `health` | what the server says of itself, and what the run cost the client |
 
 mod answer;
 mod clock;
+mod closed;
 mod config;
 mod dial;
 mod exchange;
+mod field;
 mod health;
 mod judge;
+mod maker;
+mod offer;
 mod pacer;
 mod probe;
 mod progress;
 mod prompt;
 mod record;
 mod request;
+mod retry;
 mod run;
+mod sessions;
+mod slots;
 mod stop;
+mod tally;
 
 // A configuration names request headers with these types.
 pub use http::{HeaderName, HeaderValue, header};
 
-pub use config::{BaseUrl, Endpoint, LoadConfig, Secret, UrlError};
+pub use config::{BaseUrl, Endpoint, LoadConfig, OnStart, Secret, UrlError};
 pub use progress::{Phase, Progress};
 pub use record::FolderError;
 pub use run::{LoadError, run};

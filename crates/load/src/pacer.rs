@@ -1,27 +1,20 @@
 //! The open model: each arrival is sent at its planned time, whatever has become of the others.
 //!
-//! Two threads stand outside the runtime. The *maker* builds requests in the plan's order, a bounded
-//! number ahead, so that building never delays a send and memory does not grow with the plan. The
-//! *pacer* sleeps until each planned time on the run's clock and hands the request over. It waits for
-//! no answer. An arrival that is late is sent at once and the next one keeps its own time, so lateness
-//! does not add up; how late each was stands in its row.
+//! A thread outside the runtime sleeps until each planned time on the run's clock and hands the request
+//! over. It waits for no answer. An arrival that is late is sent at once and the next one keeps its own
+//! time, so lateness does not add up; how late each was stands in its row.
 
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
 use elasticserve_core::time::Tick;
-use elasticserve_core::work::Plan;
-use tokio::sync::oneshot;
+use tokio::sync::{mpsc, oneshot};
 
 use crate::clock::Clock;
-use crate::request::{Prepared, Requests};
-
-/// Requests made ahead of their time at most.
-const MADE_AHEAD: usize = 64;
+use crate::request::Prepared;
 
 /// A pacer at work. Dropping it stops it.
 pub(crate) struct Pacer {
@@ -31,25 +24,22 @@ pub(crate) struct Pacer {
 }
 
 impl Pacer {
-    /// Starts to send the plan: `send` is called for each arrival at its time, from a thread of the
-    /// pacer's, and must not block.
+    /// Starts to send what `made` gives, in order of time: `send` is called for each arrival at its time,
+    /// from a thread of the pacer's, and must not block.
     ///
     /// # Errors
     /// An [`io::Error`] if the system gives no thread.
     pub(crate) fn start(
-        plan: Arc<Plan>,
-        requests: Arc<Requests>,
+        mut made: mpsc::Receiver<Prepared>,
         clock: Clock,
         send: impl FnMut(Prepared) + Send + 'static,
     ) -> io::Result<Self> {
-        let (made, ready) = sync_channel(MADE_AHEAD);
-        thread::Builder::new().name("load-maker".into()).spawn(move || make(&plan, &requests, &made))?;
         let stop = Arc::new(AtomicBool::new(false));
         let (tell, done) = oneshot::channel();
         let stopped = Arc::clone(&stop);
         let pacer = thread::Builder::new().name("load-pacer".into()).spawn(move || {
             // Nobody may wait for it any more.
-            let _ = tell.send(pace(&ready, clock, &stopped, send));
+            let _ = tell.send(pace(&mut made, clock, &stopped, send));
         })?;
         Ok(Self { stop, thread: pacer.thread().clone(), done })
     }
@@ -61,7 +51,7 @@ impl Pacer {
     }
 
     /// Waits until the last arrival has been sent, or until it has stopped, and gives the number that
-    /// were sent; `None` if its thread failed. Cancel safe; to be awaited to its end once.
+    /// came due; `None` if its thread failed. Cancel safe; to be awaited to its end once.
     pub(crate) async fn done(&mut self) -> Option<u32> {
         (&mut self.done).await.ok()
     }
@@ -73,18 +63,9 @@ impl Drop for Pacer {
     }
 }
 
-fn make(plan: &Plan, requests: &Requests, made: &SyncSender<Prepared>) {
-    for arrival in plan.arrivals() {
-        // It fails when the pacer has stopped.
-        if made.send(requests.prepare(*arrival)).is_err() {
-            return;
-        }
-    }
-}
-
-fn pace(ready: &Receiver<Prepared>, clock: Clock, stop: &AtomicBool, mut send: impl FnMut(Prepared)) -> u32 {
+fn pace(made: &mut mpsc::Receiver<Prepared>, clock: Clock, stop: &AtomicBool, mut send: impl FnMut(Prepared)) -> u32 {
     let mut sent = 0;
-    while let Ok(prepared) = ready.recv() {
+    while let Some(prepared) = made.blocking_recv() {
         let due = clock.instant(Tick::ZERO + prepared.arrival.at);
         if !sleep_until(due, stop) {
             break;

@@ -91,13 +91,13 @@ impl Progress {
         self.good.load(Ordering::Relaxed)
     }
 
-    /// Turned away with 429 or 503.
+    /// Attempts turned away with 429 or 503.
     #[must_use]
     pub fn refused(&self) -> u32 {
         self.refused.load(Ordering::Relaxed)
     }
 
-    /// Ended in any other way.
+    /// Attempts that ended in any other way.
     #[must_use]
     pub fn other(&self) -> u32 {
         self.other.load(Ordering::Relaxed)
@@ -111,15 +111,23 @@ impl Progress {
         self.planned.store(arrivals, Ordering::Relaxed);
     }
 
-    pub(crate) fn sent(&self) {
-        self.offered.fetch_add(1, Ordering::Relaxed);
+    /// An attempt is sent; the first one, 0, offers its arrival.
+    pub(crate) fn sent(&self, attempt: u32) {
+        if attempt == 0 {
+            self.offered.fetch_add(1, Ordering::Relaxed);
+        }
         let now = self.in_flight.fetch_add(1, Ordering::Relaxed) + 1;
         self.peak_in_flight.fetch_max(now, Ordering::Relaxed);
     }
 
+    /// An arrival found no slot.
+    pub(crate) fn turned_away(&self) {
+        self.other.fetch_add(1, Ordering::Relaxed);
+    }
+
     pub(crate) fn ended(&self, row: &Row, slo: &Slo) {
         self.in_flight.fetch_sub(1, Ordering::Relaxed);
-        if !row.state.was_sent() {
+        if !row.state.was_sent() && row.attempt == 0 {
             self.offered.fetch_sub(1, Ordering::Relaxed);
         }
         let counter = match row.state {
@@ -142,8 +150,8 @@ mod tests {
     #[test]
     fn each_end_is_counted_once_and_the_peak_stays() {
         let progress = Progress::new();
-        progress.sent();
-        progress.sent();
+        progress.sent(0);
+        progress.sent(0);
         let mut row = Row::new(0, "t", Tick::ZERO, 1, 1);
         row.state = Terminal::Completed;
         row.output_tokens = Some(1);

@@ -10,6 +10,8 @@ use elasticserve_core::ledger::{LEDGER_FILE, MANIFEST_FILE, Manifest, PLAN_FILE,
 use elasticserve_core::work::Plan;
 use tokio::sync::{mpsc, oneshot};
 
+use crate::tally::Tally;
+
 /// Rows that may wait to be written; an exchange that has ended waits beyond that.
 const MAX_WAITING: usize = 4096;
 /// A buffer is written once it holds as much, or when nothing waits, or after [`FLUSH_EVERY`].
@@ -34,18 +36,38 @@ pub enum FolderError {
 }
 
 /// A folder of one run.
-#[derive(Clone, Debug)]
-pub(crate) struct Folder(PathBuf);
+#[derive(Debug)]
+pub(crate) struct Folder {
+    path: PathBuf,
+    /// The folders that were made for it, the innermost first.
+    made: Vec<PathBuf>,
+}
 
 impl Folder {
     /// Creates the folder, or takes an existing one that holds no ledger.
     pub(crate) fn create(path: &Path) -> Result<Self, FolderError> {
-        let folder = Self(path.to_owned());
-        fs::create_dir_all(path).map_err(|error| FolderError::Io { path: path.to_owned(), error })?;
-        if folder.0.join(LEDGER_FILE).exists() {
-            return Err(FolderError::Taken(folder.0));
+        if path.join(LEDGER_FILE).exists() {
+            return Err(FolderError::Taken(path.to_owned()));
         }
-        Ok(folder)
+        let is_missing = |folder: &&Path| !folder.as_os_str().is_empty() && !folder.exists();
+        let made = path.ancestors().take_while(is_missing).map(Path::to_owned).collect();
+        fs::create_dir_all(path).map_err(|error| FolderError::Io { path: path.to_owned(), error })?;
+        Ok(Self { path: path.to_owned(), made })
+    }
+
+    /// Takes back what was made of a run that never began: its files, and the folders that were made for
+    /// it if nothing else is in them. A folder with a ledger is left alone.
+    pub(crate) fn abandon(&self) {
+        if self.path.join(LEDGER_FILE).exists() {
+            return;
+        }
+        // What cannot be removed stays, and changes nothing.
+        for name in [PLAN_FILE, MANIFEST_FILE] {
+            let _ = fs::remove_file(self.path.join(name));
+        }
+        for folder in &self.made {
+            let _ = fs::remove_dir(folder);
+        }
     }
 
     /// Writes the plan.
@@ -62,23 +84,23 @@ impl Folder {
 
     /// A reader finds the old file or the new one, never a part.
     fn replace(&self, name: &str, bytes: &[u8]) -> Result<(), FolderError> {
-        let unfinished = self.0.join(format!("{name}.part"));
+        let unfinished = self.path.join(format!("{name}.part"));
         let write = || {
             let mut file = File::create(&unfinished)?;
             file.write_all(bytes)?;
             file.sync_all()?;
-            fs::rename(&unfinished, self.0.join(name))
+            fs::rename(&unfinished, self.path.join(name))
         };
         write().map_err(|error| self.error(name, error))
     }
 
     fn error(&self, name: &str, error: io::Error) -> FolderError {
-        FolderError::Io { path: self.0.join(name), error }
+        FolderError::Io { path: self.path.join(name), error }
     }
 
     /// Creates the ledger and starts the thread that writes it.
     pub(crate) fn start_ledger(&self, planned: u32) -> Result<(mpsc::Sender<Row>, Ledger), FolderError> {
-        let path = self.0.join(LEDGER_FILE);
+        let path = self.path.join(LEDGER_FILE);
         let failed = |error| FolderError::Io { path: path.clone(), error };
         // Another run may have begun in this folder since it was looked at.
         let file = OpenOptions::new().append(true).create_new(true).open(&path).map_err(failed)?;
@@ -108,31 +130,13 @@ impl Ledger {
     }
 }
 
-/// The rows of a ledger, counted as they were written.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Tally {
-    pub(crate) sent: u32,
-    pub(crate) unsent: u32,
-    /// Rows for an arrival that had one, or that is not in the plan.
-    pub(crate) surplus: u32,
-}
-
 fn write(mut file: File, mut queue: mpsc::Receiver<Row>, planned: u32) -> io::Result<Tally> {
-    let mut seen = vec![false; planned as usize];
-    let mut tally = Tally::default();
+    let mut tally = Tally::new(planned);
     // Only whole lines are handed to the system, so that a run that is killed leaves whole lines.
     let mut buffer = Vec::with_capacity(BUFFER);
     let mut flushed = Instant::now();
     while let Some(row) = queue.blocking_recv() {
-        match seen.get_mut(row.index as usize) {
-            Some(seen @ false) => *seen = true,
-            _ => tally.surplus += 1,
-        }
-        if row.state.was_sent() {
-            tally.sent += 1;
-        } else {
-            tally.unsent += 1;
-        }
+        tally.count(&row);
         serde_json::to_writer(&mut buffer, &row)?;
         buffer.push(b'\n');
         if queue.is_empty() || buffer.len() >= BUFFER || flushed.elapsed() >= FLUSH_EVERY {

@@ -51,9 +51,14 @@ pub(crate) struct Prepared {
 }
 
 impl Prepared {
-    /// The request for one attempt.
-    pub(crate) fn request(&self) -> Request<RequestBody> {
-        Request::from_parts(self.head.clone(), Full::new(self.body.clone()))
+    /// The request of an attempt, counted from 0. A further one says so as the OpenAI SDKs do, so that a
+    /// server can tell demand from repetition.
+    pub(crate) fn request(&self, attempt: u32) -> Request<RequestBody> {
+        let mut request = Request::from_parts(self.head.clone(), Full::new(self.body.clone()));
+        if attempt > 0 {
+            request.headers_mut().insert(RETRY_COUNT, HeaderValue::from(attempt));
+        }
+        request
     }
 }
 
@@ -119,7 +124,7 @@ impl Requests {
 
     fn prepare_as(&self, arrival: Arrival, id: &str) -> Prepared {
         let mut head = Request::new(()).into_parts().0;
-        head.method = Method::POST;
+        head.method = if self.endpoint == Endpoint::Plain { Method::GET } else { Method::POST };
         head.uri = self.uri.clone();
         head.headers = self.headers.clone();
         if let Some(own) = self.tenants.get(usize::from(arrival.tenant)) {
@@ -134,7 +139,8 @@ impl Requests {
             }
         }
         let forced = self.forces_length.then_some(arrival.output);
-        Prepared { arrival, forced, head, body: Bytes::from(self.body(&arrival)) }
+        let body = if self.endpoint == Endpoint::Plain { String::new() } else { self.body(&arrival) };
+        Prepared { arrival, forced, head, body: Bytes::from(body) }
     }
 
     fn body(&self, arrival: &Arrival) -> String {
@@ -150,6 +156,7 @@ impl Requests {
         }
         match self.endpoint {
             _ if !self.sends_prompt => {}
+            Endpoint::Plain => {}
             Endpoint::Completions => {
                 body.push_str(",\"prompt\":[");
                 self.prompts.write_ids(&mut body, arrival.prompt, arrival.input);
@@ -166,6 +173,7 @@ impl Requests {
     }
 }
 
+const RETRY_COUNT: HeaderName = HeaderName::from_static("x-stainless-retry-count");
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 const INPUT_TOKENS: HeaderName = HeaderName::from_static("x-elasticserve-input-tokens");
 const OUTPUT_TOKENS: HeaderName = HeaderName::from_static("x-elasticserve-output-tokens");

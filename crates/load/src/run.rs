@@ -6,31 +6,25 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use elasticserve_core::ledger::{Manifest, Row, RunEnd, Target};
+use elasticserve_core::ledger::{Manifest, Target, Timeouts};
 use elasticserve_core::rng::mix;
 use elasticserve_core::time::{Span, Tick};
-use elasticserve_core::work::{Arrival, Plan};
+use elasticserve_core::work::{Arrival, LoadModel, Plan};
 use serde_json::Value;
-use tokio::runtime::Handle;
-use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
-use tokio_util::task::TaskTracker;
 
 use crate::clock::Clock;
-use crate::config::LoadConfig;
+use crate::config::{Endpoint, LoadConfig, OnStart};
 use crate::dial::Dialer;
 use crate::exchange::Exchanges;
-use crate::health::{cpu_time, rfc3339};
-use crate::pacer::Pacer;
+use crate::offer::offer;
 use crate::probe::Probe;
 use crate::progress::{Phase, Progress};
-use crate::record::{Folder, FolderError, Ledger, Tally};
-use crate::request::{Prepared, Requests, identity_headers};
+use crate::record::{Folder, FolderError};
+use crate::request::{Requests, identity_headers};
 use crate::stop::Stop;
 
-/// From the last preparation to the origin of the run's clock, so that the first arrival is not late.
-const LEAD: Duration = Duration::from_millis(50);
 /// Sets the prompts of warm-ups apart from those of a plan.
 const WARMUP: u64 = 0x7761_726d_7570_2d31;
 
@@ -65,16 +59,16 @@ pub enum LoadError {
     #[error("{0}")]
     Request(String),
     /// The system gives no thread, or one has failed.
-    #[error("the pacer's thread failed: {0}")]
-    Pacer(String),
+    #[error("a thread of the generator failed: {0}")]
+    Thread(String),
     /// It was stopped before the first arrival.
     #[error("stopped before the first request was sent")]
     StoppedEarly,
     /// The ledger does not hold exactly one row for each arrival: a defect of this program.
-    #[error("the ledger does not reconcile: {planned} planned, {sent} sent, {unsent} unsent, {surplus} surplus rows")]
+    #[error("the ledger does not reconcile: {due} came due, {sent} sent, {unsent} unsent, {surplus} surplus rows")]
     Unreconciled {
-        /// Arrivals in the plan.
-        planned: u32,
+        /// Arrivals that came due.
+        due: u32,
         /// Rows of what was sent.
         sent: u32,
         /// Rows of what was not.
@@ -90,7 +84,8 @@ pub enum LoadError {
 /// complete; dropping the future cuts everything and leaves the folder incomplete.
 ///
 /// # Errors
-/// [`LoadError`]; the folder then holds what was measured so far.
+/// [`LoadError`]; the folder then holds what was measured so far. A run that fails before its first arrival
+/// leaves no folder behind.
 pub async fn run(
     config: &LoadConfig,
     plan: &Plan,
@@ -99,16 +94,39 @@ pub async fn run(
     stop: Stop,
 ) -> Result<Manifest, LoadError> {
     let folder = Folder::create(folder)?;
+    let result = prepare_and_offer(config, plan, &folder, &progress, &stop).await;
+    if result.is_err() {
+        folder.abandon();
+    }
+    progress.enter(Phase::Ended);
+    result
+}
+
+async fn prepare_and_offer(
+    config: &LoadConfig,
+    plan: &Plan,
+    folder: &Folder,
+    progress: &Arc<Progress>,
+    stop: &Stop,
+) -> Result<Manifest, LoadError> {
+    if config.max_in_flight.is_some() && !plan.header().model.is_open() {
+        let model = plan.header().model;
+        return Err(LoadError::Request(format!(
+            "a cap on requests in flight belongs to an open plan; in a {model} one the users are the cap"
+        )));
+    }
+    if matches!(plan.header().model, LoadModel::Sessions { history: true, .. }) {
+        let problem = "sessions whose turns carry the answers before them cannot be sent yet";
+        return Err(LoadError::Request(problem.to_owned()));
+    }
     progress.plan(plan.header().count);
     progress.enter(Phase::WaitingForServer);
-    let prepare = Preparation { config, plan, folder: &folder, progress: &progress };
+    let prepare = Preparation { config, plan, folder, progress };
     let ready = tokio::select! {
         ready = prepare.run() => ready?,
         () = stop.pressed(1) => return Err(LoadError::StoppedEarly),
     };
-    let manifest = offer(ready, plan, &folder, Arc::clone(&progress), &stop).await?;
-    progress.enter(Phase::Ended);
-    Ok(manifest)
+    offer(ready, Arc::new(plan.clone()), folder, Arc::clone(progress), stop).await
 }
 
 /// All that is done before the first arrival.
@@ -119,10 +137,40 @@ struct Preparation<'a> {
     progress: &'a Progress,
 }
 
-struct Ready {
-    exchanges: Exchanges,
-    requests: Arc<Requests>,
-    manifest: Manifest,
+/// What a run begins with.
+pub(crate) struct Ready {
+    pub(crate) connections: Connections,
+    pub(crate) requests: Arc<Requests>,
+    pub(crate) manifest: Manifest,
+    pub(crate) on_start: Option<OnStart>,
+}
+
+/// What exchanges need besides a clock.
+#[derive(Clone)]
+pub(crate) struct Connections {
+    addresses: Vec<SocketAddr>,
+    timeouts: Timeouts,
+    streaming: bool,
+    plain: bool,
+}
+
+impl Connections {
+    fn new(config: &LoadConfig, addresses: Vec<SocketAddr>) -> Self {
+        let plain = config.endpoint == Endpoint::Plain;
+        Self { addresses, timeouts: config.timeouts, streaming: config.streaming, plain }
+    }
+
+    /// Exchanges on a clock, with connections of their own.
+    pub(crate) fn at(self, clock: Clock) -> Exchanges {
+        Exchanges {
+            clock,
+            dialer: Dialer::new(self.addresses, clock),
+            timeouts: self.timeouts,
+            streaming: self.streaming,
+            plain: self.plain,
+            cut: CancellationToken::new(),
+        }
+    }
 }
 
 impl Preparation<'_> {
@@ -138,11 +186,8 @@ impl Preparation<'_> {
             self.progress.enter(Phase::WarmingUp);
             self.warm_up(&addresses, &requests).await;
         }
-        let mut manifest = self.manifest(target);
-        manifest.started = Some(rfc3339(SystemTime::now() + LEAD));
-        self.folder.write_manifest(&manifest)?;
-        let clock = Clock::starting_in(LEAD);
-        Ok(Ready { exchanges: exchanges(config, addresses, clock), requests, manifest })
+        let connections = Connections::new(config, addresses);
+        Ok(Ready { connections, requests, manifest: self.manifest(target), on_start: config.on_start.clone() })
     }
 
     /// Waits for the server and asks what it is.
@@ -170,7 +215,8 @@ impl Preparation<'_> {
     /// Sends the warm-ups at once and waits for them. How they end is only logged: the run itself will
     /// show what is wrong with the server.
     async fn warm_up(&self, addresses: &[SocketAddr], requests: &Arc<Requests>) {
-        let shared = Arc::new(exchanges(self.config, addresses.to_vec(), Clock::starting_in(Duration::ZERO)));
+        let connections = Connections::new(self.config, addresses.to_vec());
+        let shared = Arc::new(connections.at(Clock::starting_in(Duration::ZERO)));
         let mut open = JoinSet::new();
         for index in 0..self.config.warmups {
             let Some(&like) = self.plan.arrivals().get(index as usize % self.plan.arrivals().len().max(1)) else {
@@ -179,7 +225,7 @@ impl Preparation<'_> {
             let prompt = mix(WARMUP ^ self.plan.header().seed, u64::from(index));
             let arrival = Arrival { index, prompt, at: Span::ZERO, ..like };
             let (shared, requests) = (Arc::clone(&shared), Arc::clone(requests));
-            open.spawn(async move { shared.run(&requests.prepare_warmup(arrival), "").await });
+            open.spawn(async move { shared.run(&requests.prepare_warmup(arrival), "", Tick::ZERO, 0).await });
         }
         while let Some(ended) = open.join_next().await {
             if let Ok(row) = ended {
@@ -225,140 +271,9 @@ async fn resolve(config: &LoadConfig) -> Result<Vec<SocketAddr>, LoadError> {
     found.map(Iterator::collect).map_err(|error| LoadError::Host { url: config.url.to_string(), error })
 }
 
-fn exchanges(config: &LoadConfig, addresses: Vec<SocketAddr>, clock: Clock) -> Exchanges {
-    Exchanges {
-        clock,
-        dialer: Dialer::new(addresses, clock),
-        timeouts: config.timeouts,
-        streaming: config.streaming,
-        cut: CancellationToken::new(),
-    }
-}
-
 /// Tells the request ids of this run from those of others.
 fn tag() -> String {
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     let mixed = mix(Span::from_std(now).as_nanos(), u64::from(std::process::id()));
     format!("load-{:08x}", mixed >> 32)
-}
-
-/// Sends the plan and writes a row for each arrival.
-async fn offer(
-    ready: Ready,
-    plan: &Plan,
-    folder: &Folder,
-    progress: Arc<Progress>,
-    stop: &Stop,
-) -> Result<Manifest, LoadError> {
-    let Ready { exchanges, requests, mut manifest } = ready;
-    let cpu_before = cpu_time();
-    let plan = Arc::new(plan.clone());
-    let shared = Arc::new(exchanges);
-    let _cut_if_dropped = shared.cut.clone().drop_guard();
-    let (rows, mut ledger) = folder.start_ledger(plan.header().count)?;
-    progress.enter(Phase::Running);
-    let open = TaskTracker::new();
-    let send = sender(&shared, &plan, &progress, &open, rows.clone());
-    let mut pacer =
-        Pacer::start(Arc::clone(&plan), requests, shared.clock, send).map_err(|e| LoadError::Pacer(e.to_string()))?;
-    let sent = tokio::select! {
-        sent = pacer.done() => sent,
-        () = stop.pressed(1) => {
-            pacer.stop();
-            pacer.done().await
-        }
-        failed = ledger.done() => return Err(ledger_ended(&plan, failed)),
-    };
-    let sent = sent.ok_or_else(|| LoadError::Pacer("it ended before its time".to_owned()))?;
-    progress.enter(Phase::Draining);
-    let cut = drain(&shared, &plan, sent, &open, &mut ledger, stop).await?;
-    write_unsent(&plan, sent, rows).await;
-    let tally = ledger.done().await?;
-    let planned = plan.header().count;
-    if tally.surplus > 0 || tally.sent + tally.unsent != planned {
-        return Err(unreconciled(&plan, &tally));
-    }
-    manifest.end = Some(RunEnd {
-        at: shared.clock.now(),
-        interrupted: cut || sent < planned,
-        peak_in_flight: progress.peak_in_flight(),
-        connections: shared.dialer.opened(),
-        cpu: cpu_time().zip(cpu_before).map(|(after, before)| after.saturating_sub(before)),
-        drawn: None,
-        health: None,
-    });
-    folder.write_manifest(&manifest)?;
-    Ok(manifest)
-}
-
-/// What the pacer does with an arrival whose time has come: a task of its own, up to its row.
-fn sender(
-    shared: &Arc<Exchanges>,
-    plan: &Arc<Plan>,
-    progress: &Arc<Progress>,
-    open: &TaskTracker,
-    rows: mpsc::Sender<Row>,
-) -> impl FnMut(Prepared) + Send + use<> {
-    let (shared, plan, progress, open) = (Arc::clone(shared), Arc::clone(plan), Arc::clone(progress), open.clone());
-    let runtime = Handle::current();
-    move |prepared| {
-        progress.sent();
-        let (shared, plan, progress, rows) =
-            (Arc::clone(&shared), Arc::clone(&plan), Arc::clone(&progress), rows.clone());
-        let task = async move {
-            let tenant = plan.tenant(&prepared.arrival);
-            let row = shared.run(&prepared, &tenant.name).await;
-            progress.ended(&row, &tenant.slo);
-            // It fails only when the ledger has, which ends the run.
-            let _ = rows.send(row).await;
-        };
-        open.spawn_on(task, &runtime);
-    }
-}
-
-/// Waits for what is open, and cuts it when the drain ends. True if the user cut it.
-async fn drain(
-    shared: &Exchanges,
-    plan: &Plan,
-    sent: u32,
-    open: &TaskTracker,
-    ledger: &mut Ledger,
-    stop: &Stop,
-) -> Result<bool, LoadError> {
-    let all = sent == plan.header().count;
-    let last = plan.arrivals().last().map_or(Span::ZERO, |a| a.at);
-    let from = if all { Tick::ZERO + last.max(plan.header().window.unwrap_or(Span::ZERO)) } else { shared.clock.now() };
-    let deadline = shared.clock.instant(from + shared.timeouts.drain);
-    open.close();
-    let by_user = tokio::select! {
-        () = open.wait() => return Ok(false),
-        () = tokio::time::sleep_until(deadline.into()) => false,
-        () = stop.pressed(2) => true,
-        failed = ledger.done() => return Err(ledger_ended(plan, failed)),
-    };
-    shared.cut.cancel();
-    open.wait().await;
-    Ok(by_user)
-}
-
-/// Writes the rows of the arrivals from `sent` on, none of which was sent.
-async fn write_unsent(plan: &Plan, sent: u32, rows: mpsc::Sender<Row>) {
-    for arrival in plan.arrivals().iter().skip(sent as usize) {
-        let tenant = &plan.tenant(arrival).name;
-        let row = Row::new(arrival.index, tenant, Tick::ZERO + arrival.at, arrival.input, arrival.output);
-        // A new row is an unsent one. If it cannot be written, the ledger says why.
-        if rows.send(row).await.is_err() {
-            return;
-        }
-    }
-}
-
-/// The ledger ended while rows were still to come.
-fn ledger_ended(plan: &Plan, result: Result<Tally, FolderError>) -> LoadError {
-    result.map_or_else(LoadError::from, |tally| unreconciled(plan, &tally))
-}
-
-const fn unreconciled(plan: &Plan, tally: &Tally) -> LoadError {
-    let &Tally { sent, unsent, surplus } = tally;
-    LoadError::Unreconciled { planned: plan.header().count, sent, unsent, surplus }
 }

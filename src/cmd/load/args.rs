@@ -105,9 +105,20 @@ pub(crate) struct Args {
     #[arg(long, visible_alias = "benchmark-grace-period", value_name = "SECONDS", default_value = "120")]
     #[arg(value_parser = parse_seconds, help_heading = LIMITS)]
     pub(super) drain: Span,
-    /// The run is not valid if the p99 of the send lag is longer.
+    /// The most requests in flight. What finds no slot at its time is never sent, and counted as that.
+    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    #[arg(help_heading = LIMITS)]
+    pub(super) max_concurrency: Option<u32>,
+    /// Try again up to so often what was turned away or failed before an answer, as the OpenAI SDKs do.
+    #[arg(long, value_name = "COUNT", default_value_t = 0, help_heading = LIMITS)]
+    #[arg(value_parser = clap::value_parser!(u32).range(..=100))]
+    pub(super) retries: u32,
+    /// The run is not valid if the p99 of the send lag, or of the lateness of its own timers, is longer.
     #[arg(long, value_name = "SECONDS", default_value = "10ms", value_parser = parse_seconds, help_heading = LIMITS)]
     pub(super) max_send_lag: Span,
+    /// The run is not valid if the client uses a larger share of its cores in any second.
+    #[arg(long, value_name = "SHARE", default_value_t = 0.9, value_parser = parse_share, help_heading = LIMITS)]
+    pub(super) max_client_cpu: f64,
 
     /// The folder for ledger, manifest and report [default: runs/NAME-TIME].
     #[arg(long, visible_alias = "output-artifact-dir", value_name = "DIR", help_heading = OUTPUT)]
@@ -131,6 +142,11 @@ impl Args {
     pub(super) const fn streams(&self) -> bool {
         self.streaming || !self.no_streaming
     }
+}
+
+fn parse_share(text: &str) -> Result<f64, String> {
+    const FORM: &str = "write a share above 0 and up to 1, such as 0.9";
+    text.parse().ok().filter(|share| *share > 0.0 && *share <= 1.0).ok_or_else(|| FORM.to_owned())
 }
 
 fn parse_endpoint(text: &str) -> Result<Endpoint, String> {

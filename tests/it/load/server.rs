@@ -21,6 +21,14 @@ pub(crate) enum Act {
     Reset,
     /// Hold up the whole thread.
     BlockThread(std::time::Duration),
+    /// Do nothing for so long.
+    Pause(std::time::Duration),
+    /// Do nothing until so many requests have come.
+    AwaitRequests(usize),
+    /// Do nothing until the test says so.
+    AwaitSignal,
+    /// Do what the test says.
+    Do(Arc<dyn Fn() + Send + Sync>),
 }
 
 /// A request as it came.
@@ -57,6 +65,7 @@ pub(crate) struct Server {
     pub(crate) addr: SocketAddr,
     received: Arc<Mutex<Vec<Received>>>,
     seen: watch::Receiver<(usize, usize)>,
+    signal: watch::Sender<bool>,
     _tasks: JoinSet<()>,
 }
 
@@ -67,6 +76,7 @@ struct Shared {
     received: Arc<Mutex<Vec<Received>>>,
     /// Requests that came, and connections that clients left.
     seen: watch::Sender<(usize, usize)>,
+    signal: watch::Receiver<bool>,
 }
 
 impl Server {
@@ -76,7 +86,9 @@ impl Server {
         let addr = listener.local_addr().unwrap();
         let received = Arc::new(Mutex::new(Vec::new()));
         let (tell, seen) = watch::channel((0, 0));
-        let shared = Arc::new(Shared { script: Box::new(script), received: Arc::clone(&received), seen: tell });
+        let (signal, told) = watch::channel(false);
+        let shared =
+            Arc::new(Shared { script: Box::new(script), received: Arc::clone(&received), seen: tell, signal: told });
         let mut tasks = JoinSet::new();
         tasks.spawn(async move {
             let mut connections = JoinSet::new();
@@ -84,7 +96,12 @@ impl Server {
                 connections.spawn(serve(stream, Arc::clone(&shared)));
             }
         });
-        Self { addr, received, seen, _tasks: tasks }
+        Self { addr, received, seen, signal, _tasks: tasks }
+    }
+
+    /// Lets go on what awaits the signal.
+    pub(crate) fn signal(&self) {
+        self.signal.send_replace(true);
     }
 
     /// The requests so far, in the order in which they came.
@@ -133,6 +150,14 @@ async fn serve(mut stream: TcpStream, shared: Arc<Shared>) {
                     return;
                 }
                 Act::BlockThread(time) => std::thread::sleep(time),
+                Act::Pause(time) => tokio::time::sleep(time).await,
+                Act::AwaitRequests(count) => {
+                    shared.seen.subscribe().wait_for(|seen| seen.0 >= count).await.unwrap();
+                }
+                Act::AwaitSignal => {
+                    shared.signal.clone().wait_for(|told| *told).await.unwrap();
+                }
+                Act::Do(what) => what(),
             }
         }
     }
