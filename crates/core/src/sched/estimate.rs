@@ -162,6 +162,10 @@ impl LiveTpot {
         self.mean = self.idle.as_nanos();
     }
 
+    pub(super) fn set(&mut self, mean: Span) {
+        self.mean = mean.as_nanos();
+    }
+
     pub(super) fn get(&self) -> Span {
         Span::from_nanos(self.mean)
     }

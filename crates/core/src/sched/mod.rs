@@ -29,6 +29,7 @@ mod queue;
 mod rate;
 mod rules;
 mod running;
+mod shadow;
 #[cfg(test)]
 mod tests;
 mod types;
@@ -39,6 +40,7 @@ pub use order::Order;
 pub use predict::{Observation, Predict, Prediction};
 pub use price::{Price, Stall};
 pub use rules::{Admission, Rules, RulesError};
+pub use shadow::{Counts, Shadow, Word};
 pub use types::{
     Action, MAX_BACKENDS, Offer, OnMiss, Rejection, Settings, TenantLimit, TenantPolicy, Ticket, Totals, Used,
 };
@@ -157,6 +159,13 @@ impl Scheduler {
         self.running.observe(id, observation.tokens);
         if let Some(forecast) = &mut self.forecast {
             forecast.observe(now, id, observation, &mut self.queue);
+        }
+    }
+
+    /// From here on goes by a pace that is measured elsewhere.
+    fn follow(&mut self, pace: Span) {
+        if let Some(forecast) = &mut self.forecast {
+            forecast.follow(pace, &mut self.queue);
         }
     }
 

@@ -53,6 +53,8 @@ pub(super) struct Forecast {
     cost: CostModel,
     caution: Caution,
     tpot: LiveTpot,
+    /// Whether that is measured elsewhere.
+    follows: bool,
     /// The time per token at which what waits was judged last.
     judged: Span,
     running: BTreeMap<RequestId, Running>,
@@ -88,6 +90,7 @@ impl Forecast {
             cost,
             caution: predict.caution,
             tpot: LiveTpot::new(idle),
+            follows: false,
             judged: idle,
             running: BTreeMap::new(),
             tokens_left: 0,
@@ -237,16 +240,24 @@ impl Forecast {
         self.tokens_left -= u64::from(before - running.left());
         if let Some(gap) = observation.gap
             && observation.tokens > 0
+            && !self.follows
         {
             self.tpot.observe(Span::from_nanos(gap.as_nanos() / u64::from(observation.tokens)), streams);
             self.rejudge_if_moved(queue);
         }
     }
 
+    /// From here on goes by a pace that is measured elsewhere.
+    pub(super) fn follow(&mut self, pace: Span, queue: &mut Queue) {
+        self.follows = true;
+        self.tpot.set(pace);
+        self.rejudge_if_moved(queue);
+    }
+
     pub(super) fn ended(&mut self, id: RequestId, queue: &mut Queue) {
         let Some(running) = self.running.remove(&id) else { return };
         self.tokens_left -= u64::from(running.left());
-        if self.running.is_empty() {
+        if self.running.is_empty() && !self.follows {
             // The next one finds an idle engine.
             self.tpot.reset();
             self.rejudge_if_moved(queue);
