@@ -180,14 +180,14 @@ impl Shadow {
     /// Something was seen of a request that really runs.
     pub fn observe(&mut self, now: Tick, id: RequestId, observation: Observation) {
         self.advance(now);
-        if let Some(flight) = self.flights.get(&id).filter(|f| f.seat.is_some()) {
-            self.scheduler.observe(now, flight.own, observation);
-        }
         if let Some(gap) = observation.gap
             && observation.tokens > 0
         {
             self.pace.observe(Span::from_nanos(gap.as_nanos() / u64::from(observation.tokens)), self.running);
             self.follow(now);
+        }
+        if let Some(flight) = self.flights.get(&id).filter(|f| f.seat.is_some()) {
+            self.scheduler.observe(now, flight.own, observation);
         }
         self.poll(now);
     }

@@ -209,10 +209,10 @@ fn the_pace_is_that_of_the_real_engine_whoever_runs_there() {
     }
     // One of the two runs in the shadow; the gaps of both count, as if both did.
     for step in 2..200 {
-        let gap = Some(Span::from_millis(20 + step % 2 * 10));
+        let gap = Span::from_millis(20 + step % 2 * 10);
         let id = tickets[step as usize % 2].id();
-        shadow.observe(at(step * 10), id, Observation { tokens: 1, gap });
-        alone.observe(gap.unwrap(), 2);
+        shadow.observe(at(step * 10), id, Observation { tokens: 1, gap: Some(gap) });
+        alone.observe(gap, 2);
         assert_eq!(shadow.scheduler.live_tpot(), Some(alone.get()));
     }
     assert!(alone.get() > Span::from_millis(20));
@@ -223,7 +223,7 @@ fn the_pace_is_that_of_the_real_engine_whoever_runs_there() {
     let refused = RequestId(99);
     shadow.offered(at(2_500), refused, &offer, false);
     let need = Need { input: 1, output: 50, slo: Slo::default() };
-    for ticket in tickets {
+    for ticket in tickets.into_iter().rev() {
         shadow.ended(end, ticket.id(), How::Finished, Used::default());
     }
     assert_eq!(shadow.scheduler.live_tpot(), Some(COST.idle_tpot), "nothing runs any more");
@@ -237,6 +237,22 @@ fn the_pace_is_that_of_the_real_engine_whoever_runs_there() {
     let third = shadow.flights[&refused].ends.unwrap();
     assert!(third > second && third <= second + COST.e2e(&need, pace_then), "{third:?}");
     assert!(third > second + COST.e2e(&need, COST.idle_tpot), "{third:?}");
+}
+
+#[test]
+fn a_shadow_in_which_nothing_runs_keeps_the_pace_of_what_really_does() {
+    let predicts = Settings { backends: vec![1], depth: 0, ..settings(Order::Fcfs, None, true) };
+    let mut shadow = Shadow::new(&predicts);
+    let at = Tick::from_nanos;
+    for id in [RequestId(0), RequestId(1)] {
+        shadow.offered(at(0), id, &Offer { output: Some(50), ..Offer::default() }, true);
+        shadow.granted(at(0), id);
+    }
+    shadow.observe(at(1), RequestId(1), Observation { tokens: 1, gap: Some(Span::from_secs(1)) });
+    let pace = shadow.scheduler.live_tpot();
+    assert!(pace > Some(COST.idle_tpot));
+    shadow.ended(at(2), RequestId(0), How::Finished, Used::default());
+    assert_eq!((shadow.scheduler.in_use(), shadow.scheduler.live_tpot()), (0, pace));
 }
 
 #[test]
