@@ -13,6 +13,7 @@
 //! - A run that is not whole has counts only.
 
 mod chart;
+pub mod check;
 mod class;
 mod fairness;
 #[cfg(test)]

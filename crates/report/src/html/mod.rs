@@ -155,7 +155,7 @@ pub(crate) fn figure(id: &str, picture: &Picture) -> Markup {
 }
 
 /// What was offered, in one line.
-fn load(manifest: &Manifest) -> String {
+pub(crate) fn load(manifest: &Manifest) -> String {
     let plan = &manifest.plan;
     let process = fmt::one_line(&plan.process.to_string(), 120);
     let limits: Vec<String> = plan.tenants.iter().map(|t| table::limits(&t.slo.into())).collect();

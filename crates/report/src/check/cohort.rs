@@ -1,0 +1,68 @@
+//! What targets are held against: arrivals with what became of them.
+
+use elasticserve_core::ledger::Row;
+use elasticserve_core::outcome::Terminal;
+
+use super::target::{Latency, Metric, Quantile, Share};
+use crate::Run;
+
+/// The arrivals of one run, or of a tenant in it, in order of arrival.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Cohort {
+    /// The arrival window in seconds, by which goodput divides.
+    pub(crate) window_s: f64,
+    pub(crate) cases: Vec<Case>,
+}
+
+/// An arrival and what became of it.
+#[derive(Copy, Clone, Debug, Default, PartialEq)]
+pub(crate) struct Case {
+    pub(crate) good: bool,
+    pub(crate) completed: bool,
+    pub(crate) rejected: bool,
+    pub(crate) failed: bool,
+    /// Latencies of a completed answer in ms, in the order of [`Latency`]; `None` if it was not measured.
+    pub(crate) latencies: [Option<f64>; 4],
+}
+
+impl Cohort {
+    /// The arrivals of a run that has a row for each; of one tenant if it is named.
+    pub(crate) fn of(run: &Run, tenant: Option<&str>) -> Self {
+        let rows = run.outcomes().into_iter().filter(|r| tenant.is_none_or(|t| t == r.tenant));
+        let case = |row: &Row| Case {
+            good: row.is_good(&run.slo(row)),
+            completed: row.state == Terminal::Completed,
+            rejected: row.state == Terminal::Rejected,
+            failed: row.state.was_sent() && !matches!(row.state, Terminal::Completed | Terminal::Rejected),
+            latencies: [row.ttft(), row.tpot(), row.e2e(), row.gaps.iter().copied().max()]
+                .map(|span| span.filter(|_| row.state == Terminal::Completed).map(|s| s.as_millis_f64())),
+        };
+        Self { window_s: run.manifest.plan.window.as_secs_f64(), cases: rows.map(case).collect() }
+    }
+
+    /// Whether each arrival counts towards a share or the goodput, in order of arrival. For a quantile, whether it
+    /// is within `limit`.
+    pub(crate) fn hits(&self, metric: &Metric, limit: f64) -> Vec<bool> {
+        match metric {
+            Metric::Share(Share::Attainment) | Metric::Goodput => self.cases.iter().map(|c| c.good).collect(),
+            Metric::Share(Share::Completed) => self.cases.iter().map(|c| c.completed).collect(),
+            Metric::Share(Share::Rejected) => self.cases.iter().map(|c| c.rejected).collect(),
+            Metric::Share(Share::Failed) => self.cases.iter().map(|c| c.failed).collect(),
+            Metric::Quantile(q) => self.values(q).into_iter().map(|v| v <= limit).collect(),
+        }
+    }
+
+    /// The values that a quantile is of, in order of arrival, in ms; infinite for what was never answered in full.
+    pub(crate) fn values(&self, q: &Quantile) -> Vec<f64> {
+        let place = match q.of {
+            Latency::Ttft => 0,
+            Latency::Tpot => 1,
+            Latency::E2e => 2,
+            Latency::LongestGap => 3,
+        };
+        // An answer of one token has no gap: it is in no distribution of gaps, and no failure either.
+        let measured = self.cases.iter().filter(|c| !c.completed || c.latencies[place].is_some());
+        let counted = measured.filter(|c| c.completed || !q.completed_only);
+        counted.map(|c| c.latencies[place].unwrap_or(f64::INFINITY)).collect()
+    }
+}

@@ -1,0 +1,282 @@
+//! What a run folder says in each of the five checks.
+
+use elasticserve_core::ledger::Row;
+use elasticserve_core::outcome::Terminal;
+use elasticserve_core::time::Span;
+
+use super::evidence::{Gathered, Mark};
+use crate::Run;
+use crate::fmt;
+use crate::html::load as load_words;
+use crate::quantile::Distribution;
+use crate::summary::{Figures, Summary};
+use crate::table;
+
+/// The share of answers that may have another length than the planned one.
+const ODD_LENGTHS: f64 = 0.01;
+/// The change of the cached share between the halves of a run from which its cache state is said to change.
+const CACHE_CHANGE: f64 = 0.1;
+/// The share of one core from which the generator's own CPU use is remarked on.
+const BUSY: f64 = 0.8;
+/// Content events per token below which events are said to hold several.
+const MERGED: f64 = 0.9;
+
+/// Whether it is known what was offered.
+pub(crate) fn load(run: &Run, summary: &Summary) -> Gathered {
+    let mut found = Gathered::default();
+    let plan = &run.manifest.plan;
+    let hash = run.manifest.plan_hash.get(..12).unwrap_or(&run.manifest.plan_hash);
+    found.pass(format!("{} Fixed before the run (plan {hash}…).", load_words(&run.manifest)));
+    let limited = plan.tenants.iter().filter(|t| t.slo != elasticserve_core::slo::Slo::default()).count();
+    if limited < plan.tenants.len() {
+        let whose = if plan.tenants.len() == 1 { "No limits are set".to_owned() } else { format!("{} of {} tenants have no limits", plan.tenants.len() - limited, plan.tenants.len()) };
+        found.warn(format!("{whose}: every whole answer counts as good."));
+    }
+    lengths(run, &mut found);
+    cache(run, &mut found);
+    if summary.retries > 0 {
+        found.pass(format!("{}, as rows of their own; no arrival moved for them.", fmt::counted(summary.retries, "further attempt")));
+    }
+    if summary.simulated {
+        found.warn("Simulated: a model of an engine answered, no server did.");
+    }
+    if summary.time_scale != 1.0 {
+        found.warn(format!("Everything ran at {}: small fixed costs weigh more than they would.", table::scale(summary)));
+    }
+    found
+}
+
+fn lengths(run: &Run, found: &mut Gathered) {
+    let outcomes = run.outcomes();
+    let answered: Vec<&&Row> = outcomes.iter().filter(|r| r.state == Terminal::Completed && r.output_tokens.is_some()).collect();
+    if answered.is_empty() {
+        return;
+    }
+    let odd = answered.iter().filter(|r| r.output_tokens != Some(r.output_planned)).count();
+    let mean = |of: &dyn Fn(&Row) -> u32| answered.iter().map(|r| f64::from(of(r))).sum::<f64>() / answered.len() as f64;
+    let (asked, given) = (mean(&|r| r.output_planned), mean(&|r| r.output_tokens.unwrap_or(0)));
+    let said = format!(
+        "Answers: {} tokens asked for on average, {} given; {} of {} have exactly the planned length.",
+        fmt::trimmed(asked, 1),
+        fmt::trimmed(given, 1),
+        fmt::count((answered.len() - odd) as u64),
+        fmt::count(answered.len() as u64)
+    );
+    let mark = if odd as f64 > ODD_LENGTHS * answered.len() as f64 { Mark::Warn } else { Mark::Pass };
+    found.add(mark, said);
+}
+
+fn cache(run: &Run, found: &mut Gathered) {
+    let salted = run.manifest.prompts_salted;
+    let outcomes = run.outcomes();
+    let share = |rows: &[&Row]| {
+        let reported: Vec<(f64, f64)> =
+            rows.iter().filter_map(|r| Some((f64::from(r.cached_tokens?), f64::from(r.input_planned)))).collect();
+        let (cached, all) = reported.iter().fold((0.0, 0.0), |(c, a), r| (c + r.0, a + r.1));
+        (all > 0.0).then(|| cached / all)
+    };
+    let (early, late) = outcomes.split_at(outcomes.len() / 2);
+    let known = match (share(&outcomes), share(early), share(late)) {
+        (Some(all), Some(early), Some(late)) if (early - late).abs() > CACHE_CHANGE => {
+            found.warn(format!(
+                "The prefix cache gave {} of the prompt tokens of the first half and {} of the second: its state changed within the run.",
+                fmt::percent(Some(early)),
+                fmt::percent(Some(late))
+            ));
+            format!("the cache gave {} of the prompt tokens", fmt::percent(Some(all)))
+        }
+        (Some(all), ..) => format!("the cache gave {} of the prompt tokens", fmt::percent(Some(all))),
+        _ => "the server does not say what came from its cache".to_owned(),
+    };
+    if salted {
+        found.pass(format!("Prompts are salted, so no earlier run warmed the prefix cache; {known}."));
+    } else {
+        found.warn(format!("Prompts are not salted: an earlier run may have warmed the prefix cache; {known}."));
+    }
+}
+
+/// Whether it was offered as planned, and the generator kept up.
+pub(crate) fn generator(run: &Run, summary: &Summary) -> Gathered {
+    let mut found = Gathered::default();
+    let f = &summary.figures;
+    for problem in summary.problems.iter().chain(&summary.invalid_because) {
+        found.fail(format!("{}.", capital(problem)));
+    }
+    if summary.torn {
+        found.warn("The ledger's last line was cut off and is left out.");
+    }
+    if summary.complete && summary.reconciled {
+        found.pass(format!(
+            "{} planned = {} sent + {} unsent, one row each.",
+            fmt::count(u64::from(f.planned)),
+            fmt::count(u64::from(f.sent)),
+            fmt::count(u64::from(f.unsent))
+        ));
+    }
+    if summary.interrupted == Some(true) {
+        found.warn("The run was interrupted.");
+    }
+    if summary.simulated {
+        found.pass("Virtual time: no generator can have been late.");
+        return found;
+    }
+    if summary.send_lag.n > 0 && summary.valid {
+        found.pass(format!(
+            "Sends started {} ms after their planned time at p99, {} at most (n={}); {} ms were declared tolerable.",
+            fmt::ms(summary.send_lag.p99),
+            fmt::ms(summary.send_lag.max),
+            summary.send_lag.n,
+            fmt::ms(Some(summary.send_lag_tolerance_ms))
+        ));
+    }
+    if let Some(end) = &run.manifest.end {
+        machine(run, end, &mut found);
+    }
+    found
+}
+
+fn machine(run: &Run, end: &elasticserve_core::ledger::RunEnd, found: &mut Gathered) {
+    let took = end.at.as_nanos() as f64;
+    if let Some(cpu) = end.cpu.filter(|_| took > 0.0) {
+        let cores = cpu.as_nanos() as f64 / took;
+        let mark = if cores > BUSY { Mark::Warn } else { Mark::Pass };
+        found.add(mark, format!("The generator used {} of one core.", fmt::percent(Some(cores))));
+    }
+    let outcomes = run.outcomes();
+    let connected = outcomes.iter().filter(|r| r.reused_connection.is_some()).count();
+    let reused = outcomes.iter().filter(|r| r.reused_connection == Some(true)).count();
+    found.pass(format!(
+        "At most {} in flight at once; {} connections opened, {} of {} requests went over a used one.",
+        fmt::count(u64::from(end.peak_in_flight)),
+        fmt::count(u64::from(end.connections)),
+        fmt::count(reused as u64),
+        fmt::count(connected as u64)
+    ));
+}
+
+/// Whether every figure stands with its denominator.
+pub(crate) fn results(summary: &Summary) -> Gathered {
+    let mut found = Gathered::default();
+    let f = &summary.figures;
+    if !summary.complete {
+        found.fail(format!(
+            "Rows are missing, so there are counts and no figures: {} of {} planned arrivals have a row.",
+            fmt::count(u64::from(f.planned - summary.missing)),
+            fmt::count(u64::from(f.planned))
+        ));
+        return found;
+    }
+    found.pass(format!(
+        "Of {} planned: {} sent, {} admitted, {} completed, {} good, {} rejected, {} failed.",
+        fmt::count(u64::from(f.planned)),
+        fmt::part(f.sent, f.planned),
+        fmt::part(f.admitted, f.planned),
+        fmt::part(f.completed, f.planned),
+        fmt::part(f.good, f.planned),
+        fmt::part(f.rejected, f.planned),
+        fmt::part(f.failed, f.planned)
+    ));
+    found.pass(format!(
+        "Goodput {}/s: good answers of the {} arrivals of the window, those of the drain included, divided by its {} s; {}/s were offered.",
+        fmt::rate(f.goodput_per_s),
+        fmt::count(u64::from(f.planned)),
+        fmt::trimmed(summary.window_s, 3),
+        fmt::rate(f.offered_per_s)
+    ));
+    support(f, &mut found);
+    for state in Terminal::ALL {
+        let n = summary.states.get(&state).copied().unwrap_or(0);
+        let expected = matches!(state, Terminal::Completed | Terminal::Rejected);
+        if n > 0 && !expected {
+            let age = if state == Terminal::Censored { age(&f.censored_age) } else { String::new() };
+            found.warn(format!("{} ended as {state}{age}: in no latency, in every denominator.", fmt::counted(n, "arrival")));
+        }
+    }
+    found
+}
+
+fn age(d: &Distribution) -> String {
+    d.max.map_or_else(String::new, |max| format!(", the oldest after {} without an end", fmt::duration(max)))
+}
+
+/// Which quantiles of the answers there are.
+fn support(f: &Figures, found: &mut Gathered) {
+    let n = f.latencies.ttft.n;
+    match n {
+        0 => found.warn("There is no whole answer, so no latency."),
+        n if n < 100 => found.warn(format!("{n} answers support no p99 (it takes 100) {}.", if n < 20 { "and no p95 (20)" } else { "but a p95" })),
+        n => found.pass(format!("{} answers support p50, p95 and p99.", fmt::count(n as u64))),
+    }
+}
+
+/// Whether the right moment was measured.
+pub(crate) fn streaming(run: &Run, summary: &Summary) -> Gathered {
+    let mut found = Gathered::default();
+    let outcomes = run.outcomes();
+    let completed: Vec<&Row> = outcomes.into_iter().filter(|r| r.state == Terminal::Completed).collect();
+    if completed.is_empty() {
+        found.warn("There is no whole answer to look at.");
+        return found;
+    }
+    if !run.manifest.target.streaming && !summary.simulated {
+        found.warn("Answers were not streamed: first content is the end of the answer, and there is no TPOT and no gap.");
+    } else {
+        moments(&completed, summary.simulated, &mut found);
+    }
+    counts(&completed, &mut found);
+    let gaps = &summary.figures.latencies.longest_gap;
+    if let Some(max) = gaps.max {
+        let p99 = gaps.p99.map_or_else(String::new, |p| format!(", p99 {}", fmt::duration(p)));
+        found.pass(format!("Longest silence within an answer: {} at most{p99} (n={}).", fmt::duration(max), gaps.n));
+    }
+    found
+}
+
+/// Head, first event and first content as moments apart.
+fn moments(completed: &[&Row], simulated: bool, found: &mut Gathered) {
+    let since_head: Vec<Span> = completed.iter().filter_map(|r| Some(r.first_content?.since(r.head?))).collect();
+    let early = completed.iter().filter(|r| r.first_event.zip(r.first_content).is_some_and(|(e, c)| e < c)).count();
+    let reasoned = completed.iter().filter(|r| r.first_reasoning.is_some()).count();
+    if since_head.len() == completed.len() {
+        let ahead = Distribution::of(since_head);
+        found.pass(format!(
+            "Head, first event and first content are recorded apart: content came {} after the head in the median, and in {} of {} answers an event without content came first.",
+            ahead.p50.or(ahead.max).map_or_else(|| fmt::MISSING.to_owned(), fmt::duration),
+            fmt::count(early as u64),
+            fmt::count(completed.len() as u64)
+        ));
+    } else if simulated {
+        found.pass("The model gives the time of each token; there is no head and no event to mistake for one.");
+    } else {
+        found.warn(format!("{} of {} answers have no time of the head.", completed.len() - since_head.len(), completed.len()));
+    }
+    if reasoned > 0 {
+        found.pass(format!("{} answers began with reasoning; TTFT is that of the answer after it.", fmt::count(reasoned as u64)));
+    }
+}
+
+/// Where tokens are counted, and how many an event holds.
+fn counts(completed: &[&Row], found: &mut Gathered) {
+    use elasticserve_core::ledger::CountSource;
+    let usage = completed.iter().filter(|r| r.output_tokens_from == Some(CountSource::Usage)).count();
+    if usage == completed.len() {
+        found.pass("Tokens are counted by the server's usage in every answer.");
+    } else {
+        found.warn(format!(
+            "Tokens of {} of {} answers are counted by events or not at all: a chunk is not a token.",
+            fmt::count((completed.len() - usage) as u64),
+            fmt::count(completed.len() as u64)
+        ));
+    }
+    let several = completed.iter().filter(|r| !r.gaps.is_empty());
+    let (events, tokens) = several.fold((0.0, 0.0), |(e, t), r| (e + r.gaps.len() as f64 + 1.0, t + f64::from(r.output_tokens.unwrap_or(0))));
+    if tokens > 0.0 && events < MERGED * tokens {
+        found.warn(format!("A content event held {} tokens on average: gaps are between events, not tokens.", fmt::trimmed(tokens / events, 2)));
+    }
+}
+
+/// The first letter as a capital.
+pub(crate) fn capital(text: &str) -> String {
+    let mut chars = text.chars();
+    chars.next().map_or_else(String::new, |c| c.to_uppercase().chain(chars).collect())
+}
