@@ -16,6 +16,8 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Verb {
+    /// Tell whether runs may be believed and what they say of a release: accept, retest or resize.
+    Check(cmd::check::Args),
     /// Overload a built-in engine server with and without the gateway, and compare.
     Demo(cmd::demo::Args),
     /// Tell what the gateway decided about a request, and why, from its decision log.
@@ -35,6 +37,7 @@ enum Verb {
 fn main() -> ExitCode {
     let cli = Cli::parse();
     let result = match cli.verb {
+        Verb::Check(args) => cmd::check::run(&args),
         Verb::Demo(args) => cmd::demo::run(args),
         Verb::Explain(args) => cmd::explain::run(&args),
         Verb::Gateway(args) => cmd::gateway::run(args),

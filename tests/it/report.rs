@@ -34,7 +34,7 @@ fn plan() -> Plan {
 }
 
 /// Simulates the overload and writes its run folder.
-fn write_run(folder: &Path, name: &str, budget: Option<Span>) {
+pub(crate) fn write_run(folder: &Path, name: &str, budget: Option<Span>) {
     let plan = plan();
     let settings = Settings { budget, ..Settings::fcfs(vec![32]) };
     let setup = Setup {
@@ -87,11 +87,11 @@ fn report(args: &[&str], within: &Path) -> Output {
     Command::new(env!("CARGO_BIN_EXE_elasticserve")).arg("report").args(args).current_dir(within).output().unwrap()
 }
 
-fn stdout(output: &Output) -> String {
+pub(crate) fn stdout(output: &Output) -> String {
     String::from_utf8(output.stdout.clone()).unwrap()
 }
 
-fn stderr(output: &Output) -> String {
+pub(crate) fn stderr(output: &Output) -> String {
     String::from_utf8(output.stderr.clone()).unwrap()
 }
 

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use elasticserve_core::ledger::{LEDGER_FILE, MANIFEST_FILE, Manifest, Row};
 use elasticserve_core::slo::Slo;
+use elasticserve_core::time::{Span, Tick};
 
 /// The longest line that a ledger may hold, in bytes: room for the gaps of half a million tokens.
 pub const MAX_LINE: u64 = 8 << 20;
@@ -105,6 +106,21 @@ impl Run {
             }
         }
         last.into_values().collect()
+    }
+
+    /// How many arrivals were due: those of the plan, or of a plan that is a supply those that were drawn.
+    #[must_use]
+    pub fn due(&self) -> u32 {
+        let planned = self.manifest.plan.count;
+        self.manifest.end.and_then(|end| end.drawn).map_or(planned, |drawn| drawn.min(planned))
+    }
+
+    /// The time that rates divide by: the plan's window, or where the plan fixes none (closed loads, sessions)
+    /// the time until the last request ended.
+    #[must_use]
+    pub fn window(&self) -> Span {
+        let last = || self.rows.iter().filter_map(|r| r.end).max().map_or(Span::ZERO, |end| end.since(Tick::ZERO));
+        self.manifest.plan.window.unwrap_or_else(last)
     }
 
     /// The limits of a row's tenant.

@@ -19,8 +19,10 @@ pub(crate) fn problems(run: &Run, outcomes: &[&Row]) -> Vec<String> {
     let every = run.rows.iter();
     let of = |wrong: fn(&Row) -> bool| every.clone().filter(|r| wrong(r)).map(|r| r.index).collect();
     let orphans = every.clone().filter(|r| r.attempt > 0 && !attempts.contains(&(r.index, r.attempt - 1)));
-    let checks: [(Vec<u32>, &str); 5] = [
+    let early = every.clone().filter(|r| r.index >= run.due()).map(|r| r.index).collect();
+    let checks: [(Vec<u32>, &str); 6] = [
         (missing, "planned but not in the ledger"),
+        (early, "in the ledger but never due"),
         (of(|r| r.state.was_sent() && r.send_started.is_none()), "counted as sent but without a time of sending"),
         (of(|r| !r.state.was_sent() && r.send_started.is_some()), "counted as unsent but with a time of sending"),
         (
@@ -35,7 +37,7 @@ pub(crate) fn problems(run: &Run, outcomes: &[&Row]) -> Vec<String> {
 /// The planned arrivals that have no row.
 fn missing(run: &Run, outcomes: &[&Row]) -> Vec<u32> {
     let present: BTreeSet<u32> = outcomes.iter().map(|r| r.index).collect();
-    (0..run.manifest.plan.count).filter(|i| !present.contains(i)).collect()
+    (0..run.due()).filter(|i| !present.contains(i)).collect()
 }
 
 fn describe(found: &[u32], what: &str) -> String {

@@ -38,7 +38,13 @@ pub struct Summary {
     pub tool_version: String,
     /// SHA-256 of the plan: two runs that differ in it were offered different work.
     pub plan_hash: String,
-    /// The arrival window that rates divide by, in seconds.
+    /// The load model: `open`, `closed` or `sessions`.
+    pub load_model: String,
+    /// The most requests in flight that the generator allowed itself; `None` without a cap. With one, what found
+    /// no slot was never sent.
+    pub max_in_flight: Option<u32>,
+    /// The time that rates divide by, in seconds: the arrival window, or where the plan fixes none the time until the
+    /// last request ended.
     pub window_s: f64,
     /// Whether the manifest says how the run ended and every planned arrival has a row.
     pub complete: bool,
@@ -62,6 +68,8 @@ pub struct Summary {
     pub endings: Vec<Ending>,
     /// Attempts beyond the first of their arrival. An arrival ends as its last attempt ends.
     pub retries: u32,
+    /// Attempts that were sent: what the server was asked, where arrivals are what users wanted.
+    pub attempts: u32,
     /// The figures over all arrivals.
     #[serde(flatten)]
     pub figures: Figures,
@@ -87,7 +95,8 @@ pub struct Summary {
 /// Figures over a set of arrivals.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Figures {
-    /// Arrivals in the plan; for a tenant, those of it in the ledger.
+    /// Arrivals in the plan, or of a closed load and of sessions those that came due; for a tenant, those of it in
+    /// the ledger.
     pub planned: u32,
     /// Arrivals that were sent.
     pub sent: u32,
@@ -113,7 +122,7 @@ pub struct Figures {
     pub completed_of_admitted: Option<f64>,
     /// good / planned.
     pub attainment: Option<f64>,
-    /// planned / window.
+    /// planned / window; `None` for a closed load and for sessions, which claim no rate.
     pub offered_per_s: Option<f64>,
     /// good / window.
     pub goodput_per_s: Option<f64>,
@@ -182,15 +191,13 @@ impl Summary {
     pub fn of(run: &Run) -> Self {
         let manifest = &run.manifest;
         let outcomes = run.outcomes();
-        let missing = manifest.plan.count.saturating_sub(outcomes.len() as u32);
+        let missing = run.due().saturating_sub(outcomes.len() as u32);
         let complete = manifest.end.is_some() && missing == 0;
-        // A plan that is no schedule fixes no window: then it ends with the last arrival.
-        let last = || outcomes.iter().map(|r| r.planned).max().map_or(Span::ZERO, |at| at.since(Tick::ZERO));
-        let window = manifest.plan.window.unwrap_or_else(last);
-        let scope = Scope { complete, window };
+        let window = run.window();
+        let scope = Scope { complete, window, scheduled: manifest.plan.model.is_open() };
         let with_slo: Vec<(&Row, Slo)> = outcomes.iter().map(|r| (*r, run.slo(r))).collect();
         let mut figures = Figures::of(scope, &with_slo);
-        figures.planned = manifest.plan.count;
+        figures.planned = run.due();
         let first_sends = run.rows.iter().filter(|r| r.attempt == 0);
         let send_lag = scope.distribution(first_sends.filter_map(Row::send_lag));
         let problems = reconcile::problems(run, &outcomes);
@@ -207,6 +214,8 @@ impl Summary {
             time_scale: manifest.time_scale,
             tool_version: manifest.tool_version.clone(),
             plan_hash: manifest.plan_hash.clone(),
+            load_model: manifest.plan.model.to_string(),
+            max_in_flight: manifest.max_in_flight,
             window_s: window.as_secs_f64(),
             complete,
             missing,
@@ -218,7 +227,8 @@ impl Summary {
             invalid_because,
             states: Terminal::ALL.iter().map(|s| (*s, count(&outcomes, |r| r.state == *s))).collect(),
             endings: endings(&outcomes),
-            retries: count(&run.rows.iter().collect::<Vec<_>>(), |r| r.attempt > 0),
+            retries: run.rows.iter().filter(|r| r.attempt > 0).count() as u32,
+            attempts: run.rows.iter().filter(|r| r.state.was_sent()).count() as u32,
             completed_per_s: makespan.and_then(|m| per_second(u64::from(figures.completed), m)),
             send_lag,
             send_lag_tolerance_ms: manifest.tolerances.send_lag_p99.as_millis_f64(),
@@ -237,6 +247,8 @@ impl Summary {
 struct Scope {
     complete: bool,
     window: Span,
+    /// Whether the plan says when requests are due, so that there is an offered rate.
+    scheduled: bool,
 }
 
 impl Scope {
@@ -276,7 +288,7 @@ impl Figures {
             admitted_share: scope.share(admitted, planned),
             completed_of_admitted: scope.share(completed, admitted),
             attainment: scope.share(good, planned),
-            offered_per_s: scope.rate(planned),
+            offered_per_s: scope.rate(planned).filter(|_| scope.scheduled),
             goodput_per_s: scope.rate(good),
             latencies: Latencies::of(scope, &state(Terminal::Completed).collect::<Vec<_>>()),
             rejection: scope.distribution(state(Terminal::Rejected).filter_map(Row::e2e)),

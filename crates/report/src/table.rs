@@ -67,7 +67,10 @@ pub(crate) fn arrivals(summaries: &[Summary]) -> Table {
         s.complete.then(|| fmt::percent(s.figures.completed_of_admitted))
     });
     table.line("not in the ledger", summaries, |s| (s.missing > 0).then(|| fmt::count(u64::from(s.missing))));
-    table.line("retries", summaries, |s| (s.retries > 0).then(|| fmt::count(u64::from(s.retries))));
+    table.line("attempts sent, retries included", summaries, |s| {
+        (s.retries > 0)
+            .then(|| format!("{} ({} retries)", fmt::count(u64::from(s.attempts)), fmt::count(u64::from(s.retries))))
+    });
     table
 }
 
@@ -189,6 +192,11 @@ pub(crate) fn validity(summaries: &[Summary]) -> Table {
     table.line("valid", summaries, |s| Some(word(s.valid)));
     table.line("send lag p99 / tolerance, ms", summaries, |s| {
         Some(format!("{} / {} (n={})", fmt::ms(s.send_lag.p99), fmt::ms(Some(s.send_lag_tolerance_ms)), s.send_lag.n))
+    });
+    table.line("load", summaries, |s| {
+        let cap =
+            s.max_in_flight.map_or_else(String::new, |k| format!(", at most {} in flight", fmt::count(u64::from(k))));
+        Some(format!("{}{cap}", s.load_model))
     });
     table.line("figures from", summaries, |s| Some(if s.simulated { "simulation" } else { "measurement" }.to_owned()));
     table.line("time scale", summaries, |s| (s.time_scale != 1.0).then(|| scale(s)));

@@ -7,6 +7,7 @@
 mod axis;
 mod ecdf;
 mod front;
+mod interval;
 mod outcomes;
 mod rates;
 mod scale;
@@ -17,6 +18,7 @@ use maud::{Markup, html};
 
 pub(crate) use ecdf::ecdf;
 pub(crate) use front::front;
+pub(crate) use interval::intervals;
 pub(crate) use outcomes::outcomes;
 pub(crate) use rates::rates;
 pub(crate) use sweep::sweep;

@@ -37,7 +37,7 @@ impl Cohort {
             latencies: [row.ttft(), row.tpot(), row.e2e(), row.gaps.iter().copied().max()]
                 .map(|span| span.filter(|_| row.state == Terminal::Completed).map(|s| s.as_millis_f64())),
         };
-        Self { window_s: run.manifest.plan.window.as_secs_f64(), cases: rows.map(case).collect() }
+        Self { window_s: run.window().as_secs_f64(), cases: rows.map(case).collect() }
     }
 
     /// Whether each arrival counts towards a share or the goodput, in order of arrival. For a quantile, whether it

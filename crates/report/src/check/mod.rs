@@ -8,6 +8,7 @@
 mod cohort;
 mod evaluate;
 mod evidence;
+mod html;
 mod interval;
 mod own;
 mod release;
@@ -28,6 +29,7 @@ use evidence::Gathered;
 
 pub use evaluate::{Finding, MAX_MORE, Outcome};
 pub use evidence::{Checked, Evidence, Mark};
+pub use html::check_html;
 pub use interval::{design_effect, deviations, dispersion, quantile_ranks, wilson};
 pub use rule::{RawRule, Rule, RuleError};
 pub use target::{Latency, Metric, Quantile, Share, Target, TargetError};
@@ -64,6 +66,9 @@ pub struct Check {
     pub checks: [Checked; 5],
     /// The figures of each run.
     pub runs: Vec<Summary>,
+    /// The place of each among the runs that were given.
+    #[serde(skip)]
+    pub(crate) places: Vec<usize>,
 }
 
 /// Why nothing can be checked.
@@ -111,7 +116,8 @@ impl Check {
     /// # Errors
     /// [`CheckError`] if a name of the rule is in none of the runs, or there is nothing to check.
     pub fn of(title: &str, runs: &[&Run], baseline: Option<&Run>, rule: &Rule) -> Result<Self, CheckError> {
-        let (repeats, baseline) = split(runs, baseline, rule)?;
+        let (places, baseline) = split(runs, baseline, rule)?;
+        let repeats: Vec<&Run> = places.iter().map(|i| runs[*i]).collect();
         known_tenants(&repeats, rule)?;
         let summaries: Vec<Summary> = repeats.iter().map(|r| Summary::of(r)).collect();
         let differences = release::differences(&repeats);
@@ -148,19 +154,20 @@ impl Check {
             findings,
             checks,
             runs: summaries,
+            places,
         })
     }
 }
 
-/// The repeats, and the run to compare with.
+/// The places of the repeats, and the run to compare with.
 fn split<'a>(
     runs: &[&'a Run],
     apart: Option<&'a Run>,
     rule: &Rule,
-) -> Result<(Vec<&'a Run>, Option<&'a Run>), CheckError> {
+) -> Result<(Vec<usize>, Option<&'a Run>), CheckError> {
     let is_baseline = |r: &&Run| apart.is_none() && rule.baseline.as_ref().is_some_and(|b| *b == r.manifest.name);
     let named = runs.iter().copied().find(|r| is_baseline(r));
-    let repeats: Vec<&Run> = runs.iter().copied().filter(|r| !is_baseline(r)).collect();
+    let repeats: Vec<usize> = (0..runs.len()).filter(|i| !is_baseline(&runs[*i])).collect();
     let found = apart.or(named);
     if let (Some(name), None) = (&rule.baseline, found) {
         let known: Vec<String> = runs.iter().map(|r| fmt::one_line(&r.manifest.name, 40)).collect();
@@ -201,3 +208,6 @@ fn findings(runs: &[&Run], summaries: &[Summary], rule: &Rule, mixed: bool) -> V
     };
     rule.targets_or_default().iter().map(found).collect()
 }
+
+#[cfg(test)]
+mod tests;

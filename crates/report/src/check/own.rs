@@ -1,8 +1,11 @@
 //! What a run folder says in each of the five checks.
 
-use elasticserve_core::ledger::Row;
+use elasticserve_core::health::Health;
+use elasticserve_core::ledger::{CountSource, Row, RunEnd};
 use elasticserve_core::outcome::Terminal;
-use elasticserve_core::time::Span;
+use elasticserve_core::slo::Slo;
+use elasticserve_core::time::{Span, Tick};
+use elasticserve_core::work::LoadModel;
 
 use super::evidence::{Gathered, Mark};
 use crate::Run;
@@ -16,8 +19,6 @@ use crate::table;
 const ODD_LENGTHS: f64 = 0.01;
 /// The change of the cached share between the halves of a run from which its cache state is said to change.
 const CACHE_CHANGE: f64 = 0.1;
-/// The share of one core from which the generator's own CPU use is remarked on.
-const BUSY: f64 = 0.8;
 /// Content events per token below which events are said to hold several.
 const MERGED: f64 = 0.9;
 
@@ -27,33 +28,48 @@ pub(crate) fn load(run: &Run, summary: &Summary) -> Gathered {
     let plan = &run.manifest.plan;
     let hash = run.manifest.plan_hash.get(..12).unwrap_or(&run.manifest.plan_hash);
     found.pass(format!("{} Fixed before the run (plan {hash}…).", load_words(&run.manifest)));
-    let limited = plan.tenants.iter().filter(|t| t.slo != elasticserve_core::slo::Slo::default()).count();
+    if matches!(plan.model, LoadModel::Closed { .. }) {
+        found.warn("A closed load slows down with the server: it shows what so many workers get done, not what becomes of users who come at a rate.");
+    }
+    let limited = plan.tenants.iter().filter(|t| t.slo != Slo::default()).count();
     if limited < plan.tenants.len() {
-        let whose = if plan.tenants.len() == 1 { "No limits are set".to_owned() } else { format!("{} of {} tenants have no limits", plan.tenants.len() - limited, plan.tenants.len()) };
+        let whose = if plan.tenants.len() == 1 {
+            "No limits are set".to_owned()
+        } else {
+            format!("{} of {} tenants have no limits", plan.tenants.len() - limited, plan.tenants.len())
+        };
         found.warn(format!("{whose}: every whole answer counts as good."));
     }
     lengths(run, &mut found);
     cache(run, &mut found);
     if summary.retries > 0 {
-        found.pass(format!("{}, as rows of their own; no arrival moved for them.", fmt::counted(summary.retries, "further attempt")));
+        found.pass(format!(
+            "{}, as rows of their own; no arrival moved for them.",
+            fmt::counted(summary.retries, "further attempt")
+        ));
     }
     if summary.simulated {
         found.warn("Simulated: a model of an engine answered, no server did.");
     }
     if summary.time_scale != 1.0 {
-        found.warn(format!("Everything ran at {}: small fixed costs weigh more than they would.", table::scale(summary)));
+        found.warn(format!(
+            "Everything ran at {}: small fixed costs weigh more than they would.",
+            table::scale(summary)
+        ));
     }
     found
 }
 
 fn lengths(run: &Run, found: &mut Gathered) {
     let outcomes = run.outcomes();
-    let answered: Vec<&&Row> = outcomes.iter().filter(|r| r.state == Terminal::Completed && r.output_tokens.is_some()).collect();
+    let answered: Vec<&&Row> =
+        outcomes.iter().filter(|r| r.state == Terminal::Completed && r.output_tokens.is_some()).collect();
     if answered.is_empty() {
         return;
     }
     let odd = answered.iter().filter(|r| r.output_tokens != Some(r.output_planned)).count();
-    let mean = |of: &dyn Fn(&Row) -> u32| answered.iter().map(|r| f64::from(of(r))).sum::<f64>() / answered.len() as f64;
+    let mean =
+        |of: &dyn Fn(&Row) -> u32| answered.iter().map(|r| f64::from(of(r))).sum::<f64>() / answered.len() as f64;
     let (asked, given) = (mean(&|r| r.output_planned), mean(&|r| r.output_tokens.unwrap_or(0)));
     let said = format!(
         "Answers: {} tokens asked for on average, {} given; {} of {} have exactly the planned length.",
@@ -116,6 +132,12 @@ pub(crate) fn generator(run: &Run, summary: &Summary) -> Gathered {
     if summary.interrupted == Some(true) {
         found.warn("The run was interrupted.");
     }
+    if let Some(cap) = summary.max_in_flight.filter(|_| f.unsent > 0) {
+        found.warn(format!(
+            "{} found none of the {cap} slots free and were not sent: they stay in every denominator.",
+            fmt::counted(f.unsent, "arrival")
+        ));
+    }
     if summary.simulated {
         found.pass("Virtual time: no generator can have been late.");
         return found;
@@ -135,12 +157,15 @@ pub(crate) fn generator(run: &Run, summary: &Summary) -> Gathered {
     found
 }
 
-fn machine(run: &Run, end: &elasticserve_core::ledger::RunEnd, found: &mut Gathered) {
-    let took = end.at.as_nanos() as f64;
-    if let Some(cpu) = end.cpu.filter(|_| took > 0.0) {
-        let cores = cpu.as_nanos() as f64 / took;
-        let mark = if cores > BUSY { Mark::Warn } else { Mark::Pass };
-        found.add(mark, format!("The generator used {} of one core.", fmt::percent(Some(cores))));
+fn machine(run: &Run, end: &RunEnd, found: &mut Gathered) {
+    if let Some(health) = &end.health {
+        itself(run, health, found);
+    } else if let Some(cpu) = end.cpu.filter(|_| end.at > Tick::ZERO) {
+        let cores = cpu.as_nanos() as f64 / end.at.as_nanos() as f64;
+        found
+            .warn(format!("Of the generator itself only its CPU is known: {} of one core.", fmt::percent(Some(cores))));
+    } else {
+        found.warn("Nothing is recorded of the generator itself but its send lag.");
     }
     let outcomes = run.outcomes();
     let connected = outcomes.iter().filter(|r| r.reused_connection.is_some()).count();
@@ -152,6 +177,33 @@ fn machine(run: &Run, end: &elasticserve_core::ledger::RunEnd, found: &mut Gathe
         fmt::count(reused as u64),
         fmt::count(connected as u64)
     ));
+}
+
+/// What the generator recorded of itself. What is past a tolerance is said with the reasons that make a run invalid.
+fn itself(run: &Run, health: &Health, found: &mut Gathered) {
+    let mut said = Vec::new();
+    said.extend(health.runtime_delay.p99.map(|p99| format!("its own timers were {p99} late at p99")));
+    said.extend(
+        health
+            .cpu_peak
+            .map(|cpu| format!("it used {:.0}% of {} cores in its busiest second", cpu * 100.0, health.cores)),
+    );
+    said.extend(
+        health
+            .descriptors_peak
+            .zip(health.descriptors_limit)
+            .map(|(n, of)| format!("{n} of {of} descriptors were open")),
+    );
+    said.push(format!("the wall clock stepped by {} at most", health.clock_step));
+    found.pass(format!("The generator: {}.", said.join(", ")));
+    match &run.manifest.ceiling {
+        Some(ceiling) => found.pass(format!(
+            "It sent {} in its busiest second; here it was shown to keep {}/s.",
+            fmt::counted(health.peak_sends_per_s, "request"),
+            fmt::trimmed(ceiling.per_s, 0)
+        )),
+        None => found.warn("It was not measured which rate this generator keeps on this machine."),
+    }
 }
 
 /// Whether every figure stands with its denominator.
@@ -176,12 +228,13 @@ pub(crate) fn results(summary: &Summary) -> Gathered {
         fmt::part(f.rejected, f.planned),
         fmt::part(f.failed, f.planned)
     ));
+    let offered =
+        f.offered_per_s.map_or_else(|| "no rate was claimed".to_owned(), |o| format!("{o:.2}/s were offered"));
     found.pass(format!(
-        "Goodput {}/s: good answers of the {} arrivals of the window, those of the drain included, divided by its {} s; {}/s were offered.",
+        "Goodput {}/s: good answers of the {} arrivals of the window, those of the drain included, divided by its {} s; {offered}.",
         fmt::rate(f.goodput_per_s),
         fmt::count(u64::from(f.planned)),
-        fmt::trimmed(summary.window_s, 3),
-        fmt::rate(f.offered_per_s)
+        fmt::trimmed(summary.window_s, 3)
     ));
     support(f, &mut found);
     for state in Terminal::ALL {
@@ -189,7 +242,10 @@ pub(crate) fn results(summary: &Summary) -> Gathered {
         let expected = matches!(state, Terminal::Completed | Terminal::Rejected);
         if n > 0 && !expected {
             let age = if state == Terminal::Censored { age(&f.censored_age) } else { String::new() };
-            found.warn(format!("{} ended as {state}{age}: in no latency, in every denominator.", fmt::counted(n, "arrival")));
+            found.warn(format!(
+                "{} ended as {state}{age}: in no latency, in every denominator.",
+                fmt::counted(n, "arrival")
+            ));
         }
     }
     found
@@ -204,7 +260,10 @@ fn support(f: &Figures, found: &mut Gathered) {
     let n = f.latencies.ttft.n;
     match n {
         0 => found.warn("There is no whole answer, so no latency."),
-        n if n < 100 => found.warn(format!("{n} answers support no p99 (it takes 100) {}.", if n < 20 { "and no p95 (20)" } else { "but a p95" })),
+        n if n < 100 => found.warn(format!(
+            "{n} answers support no p99 (it takes 100) {}.",
+            if n < 20 { "and no p95 (20)" } else { "but a p95" }
+        )),
         n => found.pass(format!("{} answers support p50, p95 and p99.", fmt::count(n as u64))),
     }
 }
@@ -219,7 +278,9 @@ pub(crate) fn streaming(run: &Run, summary: &Summary) -> Gathered {
         return found;
     }
     if !run.manifest.target.streaming && !summary.simulated {
-        found.warn("Answers were not streamed: first content is the end of the answer, and there is no TPOT and no gap.");
+        found.warn(
+            "Answers were not streamed: first content is the end of the answer, and there is no TPOT and no gap.",
+        );
     } else {
         moments(&completed, summary.simulated, &mut found);
     }
@@ -248,16 +309,22 @@ fn moments(completed: &[&Row], simulated: bool, found: &mut Gathered) {
     } else if simulated {
         found.pass("The model gives the time of each token; there is no head and no event to mistake for one.");
     } else {
-        found.warn(format!("{} of {} answers have no time of the head.", completed.len() - since_head.len(), completed.len()));
+        found.warn(format!(
+            "{} of {} answers have no time of the head.",
+            completed.len() - since_head.len(),
+            completed.len()
+        ));
     }
     if reasoned > 0 {
-        found.pass(format!("{} answers began with reasoning; TTFT is that of the answer after it.", fmt::count(reasoned as u64)));
+        found.pass(format!(
+            "{} answers began with reasoning; TTFT is that of the answer after it.",
+            fmt::count(reasoned as u64)
+        ));
     }
 }
 
 /// Where tokens are counted, and how many an event holds.
 fn counts(completed: &[&Row], found: &mut Gathered) {
-    use elasticserve_core::ledger::CountSource;
     let usage = completed.iter().filter(|r| r.output_tokens_from == Some(CountSource::Usage)).count();
     if usage == completed.len() {
         found.pass("Tokens are counted by the server's usage in every answer.");
@@ -269,9 +336,13 @@ fn counts(completed: &[&Row], found: &mut Gathered) {
         ));
     }
     let several = completed.iter().filter(|r| !r.gaps.is_empty());
-    let (events, tokens) = several.fold((0.0, 0.0), |(e, t), r| (e + r.gaps.len() as f64 + 1.0, t + f64::from(r.output_tokens.unwrap_or(0))));
+    let (events, tokens) = several
+        .fold((0.0, 0.0), |(e, t), r| (e + r.gaps.len() as f64 + 1.0, t + f64::from(r.output_tokens.unwrap_or(0))));
     if tokens > 0.0 && events < MERGED * tokens {
-        found.warn(format!("A content event held {} tokens on average: gaps are between events, not tokens.", fmt::trimmed(tokens / events, 2)));
+        found.warn(format!(
+            "A content event held {} tokens on average: gaps are between events, not tokens.",
+            fmt::trimmed(tokens / events, 2)
+        ));
     }
 }
 

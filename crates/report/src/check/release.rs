@@ -22,7 +22,12 @@ pub(crate) enum Lack {
 }
 
 /// The evidence of the release check, and what is needed before anything can be accepted.
-pub(crate) fn release(runs: &[&Run], summaries: &[Summary], rule: &Rule, findings: &[Finding]) -> (Gathered, Vec<Lack>) {
+pub(crate) fn release(
+    runs: &[&Run],
+    summaries: &[Summary],
+    rule: &Rule,
+    findings: &[Finding],
+) -> (Gathered, Vec<Lack>) {
     let (mut found, mut lacks) = (Gathered::default(), Vec::new());
     repeats(runs.len() as u32, rule, &mut found, &mut lacks);
     for finding in findings.iter().filter(|_| runs.len() > 1) {
@@ -69,9 +74,17 @@ fn spread(finding: &Finding, found: &mut Gathered) {
 fn sizes(planned: u32, summaries: &[Summary], rule: &Rule, found: &mut Gathered, lacks: &mut Vec<Lack>) {
     let mut held = |who: &str, have: u32, least: u32| {
         if have >= least {
-            found.pass(format!("{}{who}, at least {} asked for.", fmt::counted(have, "arrival"), fmt::count(u64::from(least))));
+            found.pass(format!(
+                "{}{who}, at least {} asked for.",
+                fmt::counted(have, "arrival"),
+                fmt::count(u64::from(least))
+            ));
         } else {
-            found.fail(format!("{}{who} where the rule asks for {}.", fmt::counted(have, "arrival"), fmt::count(u64::from(least))));
+            found.fail(format!(
+                "{}{who} where the rule asks for {}.",
+                fmt::counted(have, "arrival"),
+                fmt::count(u64::from(least))
+            ));
             lacks.push(Lack::More(format!("{}{who}", fmt::counted(least - have, "more arrival"))));
         }
     };
@@ -89,7 +102,7 @@ fn ends(runs: &[&Run]) -> Gathered {
     let mut found = Gathered::default();
     let (mut open, mut censored, mut timed_out) = (0, 0, 0);
     for run in runs {
-        let window = Tick::ZERO + run.manifest.plan.window;
+        let window = Tick::ZERO + run.window();
         let outcomes = run.outcomes();
         let count = |which: &dyn Fn(&Row) -> bool| outcomes.iter().filter(|r| which(r)).count() as u32;
         open += count(&|r| r.end.is_some_and(|end| end > window) && r.state.was_sent());
@@ -103,8 +116,14 @@ fn ends(runs: &[&Run]) -> Gathered {
     }
     match (open, censored) {
         (0, _) => found.warn("No request was open when the arrivals ended: the drain was not exercised."),
-        (open, 0) => found.pass(format!("Drain exercised: {} open when the arrivals ended, all of them seen to their end.", fmt::counted(open, "request"))),
-        (open, cut) => found.warn(format!("Drain too short: {} open when the arrivals ended, {cut} still open when it was over.", fmt::counted(open, "request"))),
+        (open, 0) => found.pass(format!(
+            "Drain exercised: {} open when the arrivals ended, all of them seen to their end.",
+            fmt::counted(open, "request")
+        )),
+        (open, cut) => found.warn(format!(
+            "Drain too short: {} open when the arrivals ended, {cut} still open when it was over.",
+            fmt::counted(open, "request")
+        )),
     }
     if timed_out == 0 {
         found.warn("No request reached a timeout: what happens then was not seen.");
@@ -139,13 +158,15 @@ pub(crate) fn differences(runs: &[&Run]) -> Vec<&'static str> {
     let must: [(&str, Same); 9] = [
         ("being simulated", |a, b| a.manifest.simulated == b.manifest.simulated),
         ("time scale", |a, b| a.manifest.time_scale == b.manifest.time_scale),
-        ("target", |a, b| a.manifest.target.url == b.manifest.target.url && a.manifest.target.endpoint == b.manifest.target.endpoint),
+        ("target", |a, b| {
+            a.manifest.target.url == b.manifest.target.url && a.manifest.target.endpoint == b.manifest.target.endpoint
+        }),
         ("model", |a, b| a.manifest.target.model == b.manifest.target.model),
         ("server version", |a, b| a.manifest.target.version == b.manifest.target.version),
         ("streaming", |a, b| a.manifest.target.streaming == b.manifest.target.streaming),
         ("load", |a, b| {
             let (a, b) = (&a.manifest.plan, &b.manifest.plan);
-            a.model == b.model && a.process == b.process
+            a.model == b.model && a.process == b.process && a.window == b.window
         }),
         ("tenants or limits", |a, b| a.manifest.plan.tenants == b.manifest.plan.tenants),
         ("salting of prompts", |a, b| a.manifest.prompts_salted == b.manifest.prompts_salted),

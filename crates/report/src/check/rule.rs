@@ -118,7 +118,10 @@ impl TryFrom<RawRule> for Rule {
             for text in &tenant.targets {
                 let target: Target = text.parse()?;
                 if target.tenant.is_some() {
-                    return Err(wrong(&format!("tenants.{name}.targets"), "the tenant is named already: leave [NAME] out"));
+                    return Err(wrong(
+                        &format!("tenants.{name}.targets"),
+                        "the tenant is named already: leave [NAME] out",
+                    ));
                 }
                 targets.push(target.of_tenant(name));
             }

@@ -78,8 +78,7 @@ pub struct TargetError {
     pub problem: String,
 }
 
-const METRICS: &str =
-    "attainment, completed, rejected, failed, goodput, or ttft, tpot, e2e or longest_gap with a quantile, such as ttft_p99";
+const METRICS: &str = "attainment, completed, rejected, failed, goodput, or ttft, tpot, e2e or longest_gap with a quantile, such as ttft_p99";
 
 impl Target {
     /// What is bounded when nothing else is said: 95 % of all planned arrivals are answered within their limits.
@@ -205,7 +204,8 @@ fn parse_metric(name: &str) -> Result<Metric, String> {
     let (latency, percent) = rest.rsplit_once("_p").ok_or_else(unknown)?;
     let of = Latency::ALL.into_iter().find(|l| l.name() == latency).ok_or_else(unknown)?;
     let p = percent.parse::<f64>().ok().filter(|p| *p > 0.0 && *p < 100.0);
-    let p = p.ok_or_else(|| format!("p{percent} is not a quantile: write a percentage above 0 and below 100, as p99"))?;
+    let p =
+        p.ok_or_else(|| format!("p{percent} is not a quantile: write a percentage above 0 and below 100, as p99"))?;
     Ok(Metric::Quantile(Quantile { of, p: p / 100.0, completed_only }))
 }
 

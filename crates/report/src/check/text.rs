@@ -5,7 +5,7 @@ use std::fmt::Write;
 use super::{Check, Finding};
 use crate::fmt;
 use crate::grid::grid;
-use crate::quantile::Distribution;
+use crate::table::Table;
 
 /// Where lines are broken.
 const WIDTH: usize = 100;
@@ -28,7 +28,8 @@ pub fn check_text(check: &Check) -> String {
     out.push_str(&targets(check));
     if check.runs.len() > 1 {
         out.push('\n');
-        out.push_str(&runs(check));
+        let table = repeats(check);
+        out.push_str(&grid(table.title, &table.columns, &table.rows));
     }
     for checked in &check.checks {
         // Writing to a string cannot fail.
@@ -55,25 +56,22 @@ pub(crate) fn cells(f: &Finding) -> Vec<String> {
 }
 
 /// The figures of each repeat.
-fn runs(check: &Check) -> String {
-    let columns = ["planned", "attainment", "goodput /s", "rejected", "TTFT p50", "p99"].map(str::to_owned).to_vec();
-    let ms = |d: &Distribution| [fmt::ms(d.p50), fmt::ms(d.p99)];
-    let rows: Vec<(String, Vec<String>)> = crate::table::labels(&check.runs)
-        .into_iter()
-        .zip(&check.runs)
-        .map(|(label, s)| {
-            let f = &s.figures;
-            let mut cells = vec![
-                fmt::count(u64::from(f.planned)),
-                fmt::percent(f.attainment),
-                fmt::rate(f.goodput_per_s),
-                fmt::count(u64::from(f.rejected)),
-            ];
-            cells.extend(ms(&f.latencies.ttft));
-            (label, cells)
-        })
-        .collect();
-    grid("Repeats", &columns, &rows)
+pub(crate) fn repeats(check: &Check) -> Table {
+    let columns =
+        ["planned", "attainment", "goodput /s", "rejected", "TTFT p50, ms", "p99, ms"].map(str::to_owned).to_vec();
+    let rows = crate::table::labels(&check.runs).into_iter().zip(&check.runs).map(|(label, s)| {
+        let f = &s.figures;
+        let cells = vec![
+            fmt::count(u64::from(f.planned)),
+            fmt::percent(f.attainment),
+            fmt::rate(f.goodput_per_s),
+            fmt::count(u64::from(f.rejected)),
+            fmt::ms(f.latencies.ttft.p50),
+            fmt::ms(f.latencies.ttft.p99),
+        ];
+        (label, cells)
+    });
+    Table { title: "Runs", corner: "run", rows: rows.collect(), columns }
 }
 
 /// A text after a lead, broken at spaces, its further lines below its first word.

@@ -65,26 +65,50 @@ pub(crate) fn judge(findings: &[Finding], checks: &[Checked; 5], lacks: Vec<Lack
         };
     }
     // The release check asks for more of the same; what has been missed stays missed.
-    let unusable = checks[..RELEASE].iter().any(failed) || (failed(&checks[RELEASE]) && lacks.iter().any(|l| matches!(l, Lack::Other(_))));
+    let unusable = checks[..RELEASE].iter().any(failed)
+        || (failed(&checks[RELEASE]) && lacks.iter().any(|l| matches!(l, Lack::Other(_))));
     if let (false, Some(worst)) = (unusable, missed.first()) {
         return Judgement {
             verdict: Verdict::Resize,
             invalid: false,
-            sentence: format!("{} is missed{}: it is {} at n={}.", worst.target, others(missed.len()), worst.shown, fmt::count(worst.n)),
+            sentence: format!(
+                "{} is missed{}: it is {} at n={}.",
+                worst.target,
+                others(missed.len()),
+                worst.shown,
+                fmt::count(worst.n)
+            ),
             needed: vec!["more capacity, less load, or another limit".to_owned()],
         };
     }
     let mut needed: Vec<String> = lacks.into_iter().map(|(Lack::More(what) | Lack::Other(what))| what).collect();
     needed.extend(open.iter().map(|f| decides(f)));
     if let Some((name, why)) = blocked {
-        return Judgement { verdict: Verdict::Retest, invalid: false, sentence: format!("The {name} check failed. {why}"), needed };
+        return Judgement {
+            verdict: Verdict::Retest,
+            invalid: false,
+            sentence: format!("The {name} check failed. {why}"),
+            needed,
+        };
     }
     if let Some(first) = open.first() {
-        let sentence = format!("{} cannot be told yet{}: it is {} at n={}.", first.target, others(open.len()), first.shown, fmt::count(first.n));
+        let sentence = format!(
+            "{} cannot be told yet{}: it is {} at n={}.",
+            first.target,
+            others(open.len()),
+            first.shown,
+            fmt::count(first.n)
+        );
         return Judgement { verdict: Verdict::Retest, invalid: false, sentence, needed };
     }
-    let held: Vec<String> = findings.iter().map(|f| format!("{}: {} at n={}", f.target, f.shown, fmt::count(f.n))).collect();
-    Judgement { verdict: Verdict::Accept, invalid: false, sentence: format!("Every target is met. {}.", held.join("; ")), needed }
+    let held: Vec<String> =
+        findings.iter().map(|f| format!("{}: {} at n={}", f.target, f.shown, fmt::count(f.n))).collect();
+    Judgement {
+        verdict: Verdict::Accept,
+        invalid: false,
+        sentence: format!("Every target is met. {}.", held.join("; ")),
+        needed,
+    }
 }
 
 fn others(n: usize) -> String {

@@ -4,6 +4,7 @@ pub(crate) mod tables;
 
 use elasticserve_core::ledger::Manifest;
 use elasticserve_core::time::Span;
+use elasticserve_core::work::LoadModel;
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
 use crate::chart::{self, Drawn, Key, Picture};
@@ -164,12 +165,31 @@ pub(crate) fn load(manifest: &Manifest) -> String {
         _ => format!("{} tenants with limits of their own", limits.len()),
     };
     format!(
-        "{} planned arrivals, {process}, {} load, seed {}, window {}; {limits}.",
-        fmt::count(u64::from(plan.count)),
-        plan.model,
+        "{}; seed {}, {}; {limits}.",
+        offered(manifest, &process),
         plan.seed,
-        plan.window.map_or_else(|| "not fixed".to_owned(), span),
+        plan.window.map_or_else(|| "no fixed window".to_owned(), |w| format!("window {}", span(w))),
     )
+}
+
+/// The load model with what it claims.
+fn offered(manifest: &Manifest, process: &str) -> String {
+    let count = fmt::count(u64::from(manifest.plan.count));
+    let cap = manifest.max_in_flight.map_or_else(String::new, |k| {
+        format!(", at most {} in flight and the rest not sent", fmt::count(u64::from(k)))
+    });
+    match manifest.plan.model {
+        LoadModel::Open => format!("{count} planned arrivals, {process}, open load{cap}"),
+        LoadModel::Closed { workers } => format!(
+            "Closed load of {}, up to {count} requests: each is sent when the last one has ended, no arrival rate is claimed{cap}",
+            fmt::counted(workers.get(), "worker")
+        ),
+        LoadModel::Sessions { users, history } => format!(
+            "Sessions of {}, up to {count} turns, {process}: later turns follow the answers{}{cap}",
+            fmt::counted(users.get(), "user"),
+            if history { " and carry them" } else { "" }
+        ),
+    }
 }
 
 fn span(span: Span) -> String {

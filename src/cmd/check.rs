@@ -1,0 +1,122 @@
+//! `elasticserve check`: whether runs may be believed, and what they say about a release.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::Context;
+use elasticserve_report::check::{Check, RawRule, Rule, Target, check_html, check_text};
+use elasticserve_report::{Run, is_run_folder, read_run, runs_in, write_file};
+
+use super::{BadConfig, say, say_error};
+
+/// Arguments of `elasticserve check`.
+#[derive(clap::Args)]
+#[command(after_help = HELP)]
+pub(crate) struct Args {
+    /// Run folders, or a folder that holds them: repeats of each other
+    #[arg(value_name = "DIR", required = true)]
+    paths: Vec<PathBuf>,
+    /// What must be reached; may be repeated [default: attainment>=0.95]
+    #[arg(long, value_name = "TARGET")]
+    target: Vec<Target>,
+    /// A file in TOML with targets, the least number of requests and repeats, tenants and a baseline
+    #[arg(long, value_name = "FILE")]
+    rule: Option<PathBuf>,
+    /// The run to fall back to, to compare with
+    #[arg(long, value_name = "DIR")]
+    baseline: Option<PathBuf>,
+    /// Accept what a model did as if a server had done it
+    #[arg(long)]
+    allow_simulated: bool,
+    /// Print JSON instead of text
+    #[arg(long)]
+    json: bool,
+    /// Also write the page to this file
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
+}
+
+const HELP: &str = "\
+Five checks, each with its evidence, and a verdict:
+  accept   every target lies on the right side of a 95 % interval, and nothing stands against it
+  retest   it cannot be told yet, or the run is not valid; what is missing is said
+  resize   the run is valid and a target is missed
+
+Targets: attainment, completed and goodput with >=; rejected and failed with <=; ttft, tpot, e2e and
+longest_gap with a quantile and <=, in ms, such as ttft_p99<=1000. Quantiles are over all planned
+arrivals: what was never answered is later than any limit. completed_ttft_p99 is over answers alone.
+attainment[NAME]>=0.99 is about one tenant.
+
+Examples:
+  elasticserve check runs/monday --target 'attainment>=0.95'
+  elasticserve check runs/seed1 runs/seed2 runs/seed3 --rule release.toml --html check.html
+
+Exit codes:
+  0   accept
+  1   a file cannot be read
+  2   the command line is wrong, or a rule names what the runs do not have
+  3   retest
+  4   resize
+  5   retest, because the run is not valid: a finding about the generator, not about the server
+  64  the rule file is wrong";
+
+/// The command line asks for what the runs do not have.
+const USAGE: u8 = 2;
+
+pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    let mut rule = args.rule.as_ref().map(|file| read_rule(file)).transpose()?.unwrap_or_default();
+    rule.targets.extend(args.target.iter().cloned());
+    rule.allow_simulated |= args.allow_simulated;
+    let mut folders = Vec::new();
+    for path in &args.paths {
+        folders.extend(expand(path)?);
+    }
+    let runs: Vec<Run> = folders.iter().map(|f| read_run(f)).collect::<Result<_, _>>()?;
+    let baseline = args.baseline.as_ref().map(|f| read_run(f)).transpose()?;
+    let title = rule.name.clone().unwrap_or_else(|| title(&folders));
+    let checked = match Check::of(&title, &runs.iter().collect::<Vec<_>>(), baseline.as_ref(), &rule) {
+        Ok(checked) => checked,
+        Err(error) => {
+            say_error(&format!("error: {error}"));
+            return Ok(ExitCode::from(USAGE));
+        }
+    };
+    if let Some(file) = &args.html {
+        write_file(file, &check_html(&checked, &runs.iter().collect::<Vec<_>>()))?;
+        say_error(&format!("wrote {}", file.display()));
+    }
+    if args.json {
+        say(&serde_json::to_string_pretty(&checked).context("check")?);
+    } else {
+        say(&check_text(&checked));
+    }
+    Ok(ExitCode::from(checked.exit_code()))
+}
+
+/// Reads and checks a rule file.
+fn read_rule(file: &Path) -> anyhow::Result<Rule> {
+    let wrong = |problem: String| BadConfig(format!("{}: {}", file.display(), problem.trim_end()));
+    let text = std::fs::read_to_string(file).with_context(|| file.display().to_string())?;
+    let raw: RawRule = toml::from_str(&text).map_err(|e| wrong(e.to_string()))?;
+    Ok(Rule::try_from(raw).map_err(|e| wrong(e.to_string()))?)
+}
+
+/// The run folders that an argument names.
+fn expand(path: &Path) -> anyhow::Result<Vec<PathBuf>> {
+    if is_run_folder(path) || !path.is_dir() {
+        return Ok(vec![path.to_owned()]);
+    }
+    let runs = runs_in(path)?;
+    anyhow::ensure!(
+        !runs.is_empty(),
+        "{} holds no run: name a folder with manifest.json and ledger.ndjson in it, or one that holds such folders",
+        path.display()
+    );
+    Ok(runs)
+}
+
+/// The names of the folders.
+fn title(folders: &[PathBuf]) -> String {
+    let names = folders.iter().filter_map(|f| f.file_name()).map(|n| n.to_string_lossy());
+    names.collect::<Vec<_>>().join(", ")
+}
