@@ -22,6 +22,10 @@ pub enum Stream {
     Jitter,
     /// Choices made by tests and fault plans.
     Test,
+    /// Turns of conversations and the time between them.
+    Turns,
+    /// Which prefix or text of several a prompt has.
+    Texts,
 }
 
 /// A seeded source of random numbers.
@@ -127,6 +131,28 @@ mod tests {
         // Four standard errors: of the mean 1/sqrt(n), of the variance sqrt(8/n).
         assert!((mean - 1.0).abs() < 4.0 * (1.0 / f64::from(n)).sqrt(), "{mean}");
         assert!((var - 1.0).abs() < 4.0 * (8.0 / f64::from(n)).sqrt(), "{var}");
+    }
+
+    #[test]
+    fn gamma_and_normal_numbers_have_their_moments() {
+        let n = 200_000u32;
+        let moments = |mut draw: Box<dyn FnMut() -> f64>| {
+            let xs: Vec<f64> = (0..n).map(|_| draw()).collect();
+            let mean = xs.iter().sum::<f64>() / f64::from(n);
+            (mean, xs.iter().map(|x| (x - mean) * (x - mean)).sum::<f64>() / f64::from(n))
+        };
+        let mut r = Random::new(1, Stream::Test);
+        let (mean, var) = moments(Box::new(move || r.normal()));
+        assert!(mean.abs() < 4.0 / f64::from(n).sqrt() && (var - 1.0).abs() < 4.0 * (2.0 / f64::from(n)).sqrt());
+        for shape in [0.1, 0.5, 1.0, 2.5, 50.0] {
+            let mut r = Random::new(2, Stream::Test);
+            let (mean, var) = moments(Box::new(move || r.gamma(shape)));
+            // Four standard errors; the fourth central moment of a gamma is 3 k² + 6 k.
+            let error = (shape / f64::from(n)).sqrt();
+            assert!((mean - shape).abs() < 4.0 * error, "{shape}: {mean}");
+            let error = ((2.0 * shape * shape + 6.0 * shape) / f64::from(n)).sqrt();
+            assert!((var - shape).abs() < 4.0 * error, "{shape}: {var}");
+        }
     }
 
     #[test]

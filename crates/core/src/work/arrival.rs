@@ -71,7 +71,7 @@ pub enum ArrivalProcess {
         /// Requests per second of all together.
         rate: f64,
     },
-    /// None: a request is sent when a worker is free.
+    /// None: requests are sent when a worker is free, or by users who are all there from the start.
     OnDemand,
 }
 
@@ -196,7 +196,7 @@ impl fmt::Display for ArrivalProcess {
             Self::Bursts { size, every } => write!(f, "bursts of {size} every {every}"),
             Self::Recorded { rate, source, .. } => write!(f, "recorded ({source}) at {}/s", short(*rate)),
             Self::Mixed { rate } => write!(f, "each tenant's own, together {}/s", short(*rate)),
-            Self::OnDemand => f.write_str("whenever a worker is free"),
+            Self::OnDemand => f.write_str("on demand"),
         }
     }
 }
@@ -206,3 +206,6 @@ fn short(number: f64) -> String {
     let text = format!("{number:.2}");
     text.trim_end_matches('0').trim_end_matches('.').to_owned()
 }
+
+#[cfg(test)]
+mod tests;

@@ -96,8 +96,13 @@ impl Dataset {
     /// The message of the user that is referred to.
     #[must_use]
     pub fn text(&self, text: TextRef) -> Option<&str> {
+        self.turn(text).map(|(message, _)| message)
+    }
+
+    /// That message and the answer to it.
+    pub(super) fn turn(&self, text: TextRef) -> Option<(&str, &str)> {
         let turn = self.conversations.get(text.conversation as usize)?.turns.get(text.message as usize)?;
-        Some(&turn.0)
+        Some((&turn.0, &turn.1))
     }
 
     /// About how many tokens a text has: a quarter of its bytes, at least 1.

@@ -40,7 +40,7 @@ pub struct PlanHeader {
     pub model: LoadModel,
     /// The seed.
     pub seed: u64,
-    /// When requests arrive.
+    /// When requests arrive; under [`LoadModel::Sessions`], when users come.
     #[serde(flatten)]
     pub process: ArrivalProcess,
     /// The window that goodput divides by. None where the plan does not fix one: then it is what the run took

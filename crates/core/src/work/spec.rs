@@ -37,11 +37,12 @@ impl PlanSpec {
         }
         let mut lengths = Random::new(self.seed, Stream::Lengths);
         let mut tenants = Random::new(self.seed, Stream::Tenants);
-        let total: f64 = self.tenants.iter().map(|t| t.share).sum();
+        let shares: Vec<f64> = self.tenants.iter().map(|t| t.share).collect();
+        let total: f64 = shares.iter().sum();
         Ok((0u32..).zip(self.process.times(self.seed, self.extent)).map(move |(index, at)| Arrival {
             index,
             at,
-            tenant: tenant::pick(&self.tenants, tenants.unit() * total),
+            tenant: tenant::pick(&shares, tenants.unit() * total),
             input: self.input.draw(&mut lengths),
             output: self.output.draw(&mut lengths),
             prompt: mix(self.seed, u64::from(index)),

@@ -50,14 +50,14 @@ pub(super) fn problem(tenants: &[PlanTenant]) -> Option<String> {
     Some(format!("the share of tenant '{}' must be above 0, not {}", bad.name, bad.share))
 }
 
-/// The tenant at a point between 0 and the sum of the shares.
-pub(super) fn pick(tenants: &[PlanTenant], mut point: f64) -> u16 {
-    for (i, tenant) in (0u16..).zip(tenants) {
-        if point < tenant.share {
+/// The place of the share at a point between 0 and the sum of them all.
+pub(super) fn pick(shares: &[f64], mut point: f64) -> u16 {
+    for (i, share) in (0u16..).zip(shares) {
+        if point < *share {
             return i;
         }
-        point -= tenant.share;
+        point -= share;
     }
     // Rounding may leave a point just past the last share.
-    (tenants.len() - 1) as u16
+    (shares.len() - 1) as u16
 }

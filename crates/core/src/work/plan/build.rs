@@ -83,6 +83,30 @@ impl Plan {
         Ok(self)
     }
 
+    /// The same plan with longer prompts.
+    pub(in crate::work) fn lengthened(mut self, by: impl Fn(&Arrival) -> u32) -> Self {
+        for arrival in &mut self.arrivals {
+            arrival.input = arrival.input.saturating_add(by(arrival));
+        }
+        self
+    }
+
+    /// The plan of the arrivals that have a value, each changed by it; their numbers are set anew.
+    pub(in crate::work) fn keeping<T: Copy>(
+        mut self,
+        values: &[Option<T>],
+        mut change: impl FnMut(Arrival, T) -> Arrival,
+    ) -> Self {
+        let kept = |i: usize| values.get(i).copied().flatten();
+        let details = std::mem::take(&mut self.details).into_iter().enumerate();
+        self.details = details.filter(|(i, _)| kept(*i).is_some()).map(|(_, detail)| detail).collect();
+        let arrivals = std::mem::take(&mut self.arrivals).into_iter().enumerate();
+        let arrivals = arrivals.filter_map(|(i, arrival)| Some(change(arrival, kept(i)?)));
+        self.arrivals = (0u32..).zip(arrivals).map(|(index, arrival)| Arrival { index, ..arrival }).collect();
+        self.header.count = self.arrivals.len() as u32;
+        self
+    }
+
     fn with_each<T>(mut self, what: &str, values: Vec<T>, set: impl Fn(&mut Detail, T)) -> Result<Self, PlanError> {
         if values.len() != self.arrivals.len() {
             return Err(PlanError::Spec(format!("{} {what} for {} arrivals", values.len(), self.arrivals.len())));

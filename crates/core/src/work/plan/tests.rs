@@ -67,26 +67,6 @@ fn a_counted_poisson_plan_ends_at_count_over_rate() {
 }
 
 #[test]
-fn poisson_gaps_pass_a_kolmogorov_smirnov_test() {
-    for rate in [10.0, 1000.0] {
-        let n = 20_000u32;
-        let process = ArrivalProcess::Poisson { rate };
-        let plan = Plan::generate(&PlanSpec { process, extent: Extent::Count(n), ..spec() }).unwrap();
-        let mut gaps: Vec<f64> =
-            plan.arrivals().windows(2).map(|w| (w[1].at.saturating_sub(w[0].at)).as_secs_f64()).collect();
-        gaps.sort_by(f64::total_cmp);
-        let m = gaps.len() as f64;
-        let distance = (0u32..).zip(&gaps).map(|(i, gap)| {
-            let cdf = 1.0 - libm::exp(-gap * rate);
-            (cdf - f64::from(i) / m).abs().max((cdf - f64::from(i + 1) / m).abs())
-        });
-        // Kolmogorov's critical value at the level 0.001.
-        let critical = 1.949 / m.sqrt();
-        assert!(distance.fold(0.0, f64::max) < critical, "rate {rate}");
-    }
-}
-
-#[test]
 fn shares_and_lengths_are_what_was_asked() {
     let plan = Plan::generate(&PlanSpec { extent: Extent::Count(20_000), ..spec() }).unwrap();
     let b = plan.arrivals().iter().filter(|a| a.tenant == 1).count() as f64 / 20_000.0;

@@ -222,7 +222,7 @@ fn tokens(number: usize, name: &str, value: u32) -> Result<u32, TraceError> {
 }
 
 /// The rows of a CSV file without quotes, after a header that must be this: line and fields.
-fn csv<'a, const N: usize>(
+pub(super) fn csv<'a, const N: usize>(
     text: &'a str,
     header: &str,
 ) -> Result<impl Iterator<Item = Result<(usize, [&'a str; N]), TraceError>>, TraceError> {
@@ -240,7 +240,7 @@ fn csv<'a, const N: usize>(
 }
 
 /// A length in tokens from a field.
-fn tokens_field(number: usize, name: &str, field: &str) -> Result<u32, TraceError> {
+pub(super) fn tokens_field(number: usize, name: &str, field: &str) -> Result<u32, TraceError> {
     let value =
         field.parse().map_err(|_| line(number, format!("{name} is '{field}', not a whole number of tokens")))?;
     tokens(number, name, value)
