@@ -16,9 +16,11 @@
 //! | [`ledger`] | the row that every planned arrival ends as |
 //! | [`health`] | what a run shows of the generator itself, and what is tolerated |
 //! | [`sse`], [`openai`] | reading event streams and OpenAI-shaped bodies |
+//! | [`config`] | strict reading of TOML |
 //! | [`stats`] | quantiles and the like |
 //! | [`sim`] | a plan, a scheduler and engine models on virtual time |
 
+pub mod config;
 pub mod engine;
 pub mod health;
 pub mod ids;

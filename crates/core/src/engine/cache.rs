@@ -17,6 +17,15 @@ pub enum Prompt {
     /// The leading tokens of an endless text of this number: two prompts of one family share as many
     /// blocks as the shorter one has.
     Family(u64),
+    /// Leading tokens that prompts of one family share, then a text of its own.
+    Prefixed {
+        /// The identity of what is shared.
+        family: u64,
+        /// How many tokens that are; a block that straddles their end is not shared.
+        tokens: u32,
+        /// The identity of the rest.
+        own: u64,
+    },
     /// The hashes of its whole blocks.
     Blocks(Arc<[BlockHash]>),
     /// The hashes of its chunks of [`Prompt::CHUNK_TOKENS`], the last one of which may be shorter: what a
@@ -33,6 +42,11 @@ impl Prompt {
         match self {
             Self::Unique => None,
             Self::Family(key) => Some(mix(*key, u64::from(index))),
+            Self::Prefixed { family, tokens, own } => {
+                let end = u64::from(index + 1) * u64::from(block_tokens);
+                let key = if end <= u64::from(*tokens) { family } else { own };
+                Some(mix(*key, u64::from(index)))
+            }
             Self::Blocks(hashes) => hashes.get(index as usize).copied(),
             Self::Chunks(hashes) => {
                 // A chunk's hash stands for all before it too, so the chunk of the last token decides.
@@ -228,6 +242,17 @@ mod tests {
             assert!(cache.blocks <= 8);
         }
         assert!(cache.entries.len() <= 4, "{} entries", cache.entries.len());
+    }
+
+    #[test]
+    fn of_a_shared_prefix_the_whole_blocks_are_free_and_nothing_after_them() {
+        let mut cache = PrefixCache::new(1 << 20);
+        let prompt = |family, own| Prompt::Prefixed { family, tokens: 100, own };
+        cache.insert(&prompt(1, 10), 300, 16);
+        assert_eq!(known(&cache, &prompt(1, 11), 300, 16), 96);
+        assert_eq!(known(&cache, &prompt(1, 10), 300, 16), 288);
+        assert_eq!(known(&cache, &prompt(2, 10), 300, 16), 0);
+        assert_eq!(known(&cache, &prompt(1, 11), 50, 16), 48);
     }
 
     #[test]

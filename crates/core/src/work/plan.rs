@@ -210,6 +210,9 @@ impl Plan {
     pub fn prompt(&self, arrival: &Arrival) -> Prompt {
         match self.detail(arrival) {
             Some(detail) if !detail.blocks.is_empty() => Prompt::Chunks(Arc::clone(&detail.blocks)),
+            Some(Detail { prefix: Some(Prefix { family, tokens }), .. }) => {
+                Prompt::Prefixed { family: *family, tokens: *tokens, own: arrival.prompt }
+            }
             _ => Prompt::Family(arrival.prompt),
         }
     }

@@ -253,22 +253,5 @@ fn read_file<T: DeserializeOwned>(path: &Path) -> Result<T, ConfigError> {
 }
 
 fn from_toml<T: DeserializeOwned>(text: &str) -> Result<T, ConfigError> {
-    let deserializer =
-        toml::Deserializer::parse(text).map_err(|e| ConfigError::Parse(e.to_string().trim_end().to_owned()))?;
-    serde_path_to_error::deserialize(deserializer).map_err(|error| {
-        let path = error.path().to_string();
-        let inner = error.into_inner();
-        let hint = nearest_known(inner.message()).map(|known| format!("; did you mean `{known}`?"));
-        ConfigError::Parse(format!("{path}: {}{}", inner.message(), hint.unwrap_or_default()))
-    })
-}
-
-/// The known key or name that an unknown one was probably meant to be, from serde's list of what it
-/// expected.
-fn nearest_known(message: &str) -> Option<&str> {
-    let mut quoted = message.split('`').skip(1).step_by(2);
-    let unknown = ["unknown field", "unknown variant"].iter().any(|m| message.starts_with(m));
-    let unknown = unknown.then(|| quoted.next())??;
-    let score = |known: &str| strsim::jaro_winkler(unknown, known);
-    quoted.filter(|known| score(known) > 0.75).max_by(|a, b| score(a).total_cmp(&score(b)))
+    elasticserve_core::config::from_toml(text).map_err(ConfigError::Parse)
 }

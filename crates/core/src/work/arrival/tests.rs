@@ -6,7 +6,7 @@ const KS: f64 = 1.949_474_6;
 /// 0.999 quantile of chi-square with 19 degrees of freedom (`scipy.stats.chi2.ppf`).
 const CHI2_19: f64 = 43.820_196;
 /// 0.0005 and 0.9995 quantiles of chi-square with 1999 degrees of freedom.
-const CHI2_1999: (f64, f64) = (1797.469_4, 2213.632_0);
+const CHI2_1999: (f64, f64) = (1_797.469_4, 2_213.632);
 
 fn times(process: ArrivalProcess, extent: Extent, seed: u64) -> Vec<f64> {
     let (input, output) = (Lengths::fixed(1), Lengths::fixed(1));
