@@ -224,6 +224,9 @@ fn what_does_not_go_together_is_refused_with_the_reason() {
     with_own.tenant.arrivals = Some(ArrivalProcess::Constant { rate: 1.0 });
     let mut prefixed = class("a", 1.0, 64);
     prefixed.prefix = Some(SharedPrefix { tokens: nonzero(9), groups: nonzero(1), scope: 0 });
+    let mut empty = class("b", 1.0, 64);
+    let none = Length::Uniform(Lengths::fixed(0));
+    empty.sizes = Sizes::Independent { input: none, output: none };
     let long = Offering::Shared {
         process: ArrivalProcess::Constant { rate: 1e6 },
         extent: Extent::Duration(Span::from_secs(60)),
@@ -238,7 +241,7 @@ fn what_does_not_go_together_is_refused_with_the_reason() {
         (Mix { offer: long, ..base() }, "more than 20000000 requests"),
         (Mix { offer: short, ..base() }, "too short for a single request"),
         (Mix { offer: Offering::Sessions(backwards), ..base() }, "think times from 1 s to 0 s are empty"),
-        (shared(vec![class("a", 1.0, 64), class("b", 1.0, 0)]), "tenant 'b': input"),
+        (shared(vec![class("a", 1.0, 64), empty]), "tenant 'b': input lengths must be 1 token or more"),
         (shared(vec![]), "from 1 to 65,535 tenants"),
     ] {
         let error = mix.plan().unwrap_err().to_string();
