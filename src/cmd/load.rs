@@ -5,6 +5,7 @@ pub(crate) mod plan;
 pub(crate) mod progress;
 pub(crate) mod work;
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::pin::pin;
 use std::process::ExitCode;
@@ -32,10 +33,6 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
         say(plan.to_ndjson().trim_end());
         return Ok(ExitCode::SUCCESS);
     }
-    if plan.arrivals().iter().any(|a| !plan.blocks(a).is_empty()) {
-        let problem = "--trace: prompts that share blocks cannot be sent yet; `elasticserve sim run` replays them";
-        return Err(BadConfig(problem.to_owned()).into());
-    }
     let folder = args.result_dir.clone().unwrap_or_else(|| default_folder(&args.name));
     let as_json = args.json;
     let config = config(args, &plan)?;
@@ -60,6 +57,8 @@ fn config(args: Args, plan: &Plan) -> anyhow::Result<LoadConfig> {
     config.endpoint = args.endpoint.or(args.endpoint_type).unwrap_or(config.endpoint);
     config.streaming = streams;
     config.api_key = std::env::var("OPENAI_API_KEY").ok().filter(|key| !key.is_empty()).map(Secret::new);
+    config.prompt = args.prompt.unwrap_or(config.prompt);
+    config.tenant_keys = tenant_keys(plan)?;
     config.headers = args.header;
     config.extra_body = args.extra_body.unwrap_or_default();
     config.ignore_eos = args.ignore_eos;
@@ -84,6 +83,17 @@ fn config(args: Args, plan: &Plan) -> anyhow::Result<LoadConfig> {
         config.salt = Some(salt);
     }
     Ok(config)
+}
+
+/// The keys of tenants that have their own, from the environment.
+fn tenant_keys(plan: &Plan) -> Result<BTreeMap<String, Secret>, BadConfig> {
+    let named = plan.header().tenants.iter().filter_map(|tenant| Some((&tenant.name, tenant.key_env.as_ref()?)));
+    let read = |(tenant, env): (&String, &String)| {
+        let key = std::env::var(env).ok().filter(|key| !key.is_empty());
+        let missing = || BadConfig(format!("the key of tenant '{tenant}': set {env} in the environment"));
+        Ok((env.clone(), Secret::new(key.ok_or_else(missing)?)))
+    };
+    named.map(read).collect()
 }
 
 pub(crate) fn fresh_salt() -> String {

@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, clippy::expect_used, reason = "a helper of a test that cannot go on says so")]
 
 mod command;
+mod content;
 mod models;
 mod server;
 mod states;

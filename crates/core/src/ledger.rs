@@ -65,6 +65,9 @@ pub struct Row {
     /// When the first reasoning came.
     #[serde(rename = "first_reasoning_ns", skip_serializing_if = "Option::is_none", default)]
     pub first_reasoning: Option<Tick>,
+    /// When the first tool call came, which is usable content too.
+    #[serde(rename = "first_tool_call_ns", skip_serializing_if = "Option::is_none", default)]
+    pub first_tool_call: Option<Tick>,
     /// When the first usable content came.
     #[serde(rename = "first_content_ns", skip_serializing_if = "Option::is_none", default)]
     pub first_content: Option<Tick>,
@@ -78,6 +81,9 @@ pub struct Row {
     #[serde(rename = "gaps_ns", skip_serializing_if = "Vec::is_empty", default)]
     pub gaps: Vec<Span>,
 
+    /// Comments and empty events in the stream, which servers send to keep a connection open.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub keep_alives: Option<u32>,
     /// Prompt tokens in the plan.
     pub input_planned: u32,
     /// Answer tokens in the plan.
@@ -145,10 +151,12 @@ impl Row {
             head: None,
             first_event: None,
             first_reasoning: None,
+            first_tool_call: None,
             first_content: None,
             last_content: None,
             end: None,
             gaps: Vec::new(),
+            keep_alives: None,
             input_planned,
             output_planned,
             input_tokens: None,

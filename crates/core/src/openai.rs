@@ -2,11 +2,18 @@
 //!
 //! Bodies are looked at, never rewritten: what a client sent is what the engine gets.
 
+mod piece;
+mod raw;
+mod reader;
+
+pub use piece::{DONE, Kind, Part, Piece, PieceError, PromptDetails, Usage, read_parts, read_piece};
+pub use reader::{Broken, Counts, Reader, Reading, Step};
+
 use std::borrow::Cow;
 use std::fmt;
 
+use serde::Deserialize;
 use serde::de::{Deserializer, IgnoredAny, SeqAccess, Visitor};
-use serde::{Deserialize, Serialize};
 
 /// What a request says about the work it asks for.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -95,7 +102,8 @@ pub fn peek(body: &[u8]) -> Result<Peek, PeekError> {
         }
         max_tokens = Some(value as u32);
     }
-    let input = [raw.prompt, raw.input, raw.messages].into_iter().flatten().fold(Size::default(), Size::plus);
+    let input =
+        [raw.prompt, raw.input, raw.instructions, raw.messages].into_iter().flatten().fold(Size::default(), Size::plus);
     Ok(Peek {
         model: raw.model.map(Text::into_owned),
         stream: raw.stream.unwrap_or(false),
@@ -129,6 +137,8 @@ struct RawRequest<'a> {
     #[serde(default)]
     input: Option<Size>,
     #[serde(default)]
+    instructions: Option<Size>,
+    #[serde(default)]
     messages: Option<Size>,
 }
 
@@ -140,10 +150,6 @@ struct Text<'a>(#[serde(borrow)] Cow<'a, str>);
 impl Text<'_> {
     fn into_owned(self) -> String {
         self.0.into_owned()
-    }
-
-    fn len(&self) -> usize {
-        self.0.len()
     }
 }
 
@@ -209,129 +215,6 @@ impl<'de> Deserialize<'de> for Size {
     }
 }
 
-/// Token counts that the server reports.
-#[derive(Copy, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Usage {
-    /// Input tokens.
-    #[serde(alias = "input_tokens", default)]
-    pub prompt_tokens: u32,
-    /// Output tokens.
-    #[serde(alias = "output_tokens", default)]
-    pub completion_tokens: u32,
-    /// Input tokens served from the prefix cache, if the server says so.
-    #[serde(default, alias = "input_tokens_details")]
-    pub prompt_tokens_details: Option<PromptDetails>,
-}
-
-/// Details of the input tokens.
-#[derive(Copy, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct PromptDetails {
-    /// Tokens served from the prefix cache.
-    #[serde(default)]
-    pub cached_tokens: Option<u32>,
-}
-
-impl Usage {
-    /// Input tokens served from the prefix cache, if the server says so.
-    #[must_use]
-    pub fn cached_tokens(&self) -> Option<u32> {
-        self.prompt_tokens_details.and_then(|d| d.cached_tokens)
-    }
-}
-
-/// What one event of a stream, or one whole answer, holds.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Piece {
-    /// Bytes of text that a user can read or a program can use, tool calls included.
-    pub content: usize,
-    /// Bytes of reasoning that comes before the answer.
-    pub reasoning: usize,
-    /// Choices whose finish reason is given here.
-    pub finished: u32,
-    /// The server's token counts.
-    pub usage: Option<Usage>,
-    /// The message of an error object.
-    pub error: Option<String>,
-}
-
-/// Why an event's data cannot be read.
-#[derive(Debug, thiserror::Error)]
-#[error("not an OpenAI-shaped event: {0}")]
-pub struct PieceError(#[from] serde_json::Error);
-
-/// The data of the event that ends a stream.
-pub const DONE: &[u8] = b"[DONE]";
-
-/// Reads the data of one stream event, or the body of an answer that is not streamed: chat and text
-/// completions alike.
-///
-/// # Errors
-/// [`PieceError`] if it is not JSON or a known field has the wrong type.
-pub fn read_piece(data: &[u8]) -> Result<Piece, PieceError> {
-    let raw: RawPiece<'_> = serde_json::from_slice(data)?;
-    let mut piece = Piece { usage: raw.usage, ..Piece::default() };
-    if let Some(error) = raw.error {
-        piece.error = Some(match error {
-            RawError::Text(text) => text.into_owned(),
-            RawError::Object { message } => message.map_or_else(|| "no message".to_owned(), Text::into_owned),
-        });
-    }
-    for choice in raw.choices.unwrap_or_default() {
-        piece.finished += u32::from(choice.finish_reason.is_some());
-        piece.content += choice.text.map_or(0, |t| t.len());
-        for delta in [choice.delta, choice.message].into_iter().flatten() {
-            piece.content += delta.content.map_or(0, |t| t.len()) + delta.tool_calls.map_or(0, |calls| calls.len());
-            piece.reasoning +=
-                [delta.reasoning, delta.reasoning_content].iter().flatten().map(Text::len).sum::<usize>();
-        }
-    }
-    Ok(piece)
-}
-
-#[derive(Deserialize)]
-struct RawPiece<'a> {
-    #[serde(borrow, default)]
-    choices: Option<Vec<RawChoice<'a>>>,
-    #[serde(default)]
-    usage: Option<Usage>,
-    #[serde(borrow, default)]
-    error: Option<RawError<'a>>,
-}
-
-#[derive(Deserialize)]
-#[serde(untagged)]
-enum RawError<'a> {
-    Text(#[serde(borrow)] Text<'a>),
-    Object {
-        #[serde(borrow, default)]
-        message: Option<Text<'a>>,
-    },
-}
-
-#[derive(Deserialize)]
-struct RawChoice<'a> {
-    #[serde(borrow, default)]
-    text: Option<Text<'a>>,
-    #[serde(borrow, default)]
-    delta: Option<RawDelta<'a>>,
-    #[serde(borrow, default)]
-    message: Option<RawDelta<'a>>,
-    #[serde(borrow, default)]
-    finish_reason: Option<Text<'a>>,
-}
-
-#[derive(Deserialize)]
-struct RawDelta<'a> {
-    #[serde(borrow, default)]
-    content: Option<Text<'a>>,
-    #[serde(borrow, default)]
-    reasoning: Option<Text<'a>>,
-    #[serde(borrow, default)]
-    reasoning_content: Option<Text<'a>>,
-    #[serde(default)]
-    tool_calls: Option<Vec<IgnoredAny>>,
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -370,43 +253,5 @@ mod tests {
     fn a_deeply_nested_body_is_refused_without_overflow() {
         let deep = format!(r#"{{"messages":{}{}}}"#, "[".repeat(10_000), "]".repeat(10_000));
         assert!(peek(deep.as_bytes()).is_err());
-    }
-
-    #[test]
-    fn a_role_event_is_not_content_and_null_fields_are_absent() {
-        let role =
-            read_piece(br#"{"choices":[{"delta":{"role":"assistant","content":""},"finish_reason":null}]}"#).unwrap();
-        assert_eq!(role, Piece::default());
-        let null = read_piece(br#"{"choices":[{"delta":null}],"usage":null}"#).unwrap();
-        assert_eq!(null, Piece::default());
-    }
-
-    #[test]
-    fn reasoning_tool_calls_and_text_are_told_apart() {
-        let reasoning = read_piece(br#"{"choices":[{"delta":{"reasoning_content":"hm"}}]}"#).unwrap();
-        assert_eq!((reasoning.content, reasoning.reasoning), (0, 2));
-        let tool = read_piece(br#"{"choices":[{"delta":{"tool_calls":[{"index":0}]}}]}"#).unwrap();
-        assert_eq!((tool.content, tool.reasoning), (1, 0));
-    }
-
-    #[test]
-    fn usage_may_share_an_event_with_the_last_text() {
-        let piece = read_piece(
-            br#"{"choices":[{"text":"ab","finish_reason":"length"}],
-                "usage":{"prompt_tokens":5,"completion_tokens":7,"prompt_tokens_details":{"cached_tokens":4}}}"#,
-        )
-        .unwrap();
-        assert_eq!((piece.content, piece.finished), (2, 1));
-        let usage = piece.usage.unwrap();
-        assert_eq!((usage.prompt_tokens, usage.completion_tokens, usage.cached_tokens()), (5, 7, Some(4)));
-    }
-
-    #[test]
-    fn an_error_inside_a_stream_is_seen_in_either_shape() {
-        assert_eq!(
-            read_piece(br#"{"error":{"message":"out of memory"}}"#).unwrap().error.as_deref(),
-            Some("out of memory")
-        );
-        assert_eq!(read_piece(br#"{"error":"boom"}"#).unwrap().error.as_deref(), Some("boom"));
     }
 }

@@ -151,6 +151,10 @@ impl Parser {
     }
 
     fn push_line(&mut self, bytes: &[u8]) {
+        if self.line.first() == Some(&b':') {
+            // The rest of a comment, however long, concerns nobody.
+            return;
+        }
         if self.line.len() + bytes.len() > Self::MAX_EVENT {
             self.oversized = true;
         } else {
@@ -283,6 +287,54 @@ mod tests {
         let (events, counts) = read(&[b"data: ", &long, b"\n\ndata: a\n\n"]);
         assert_eq!(events, [(String::new(), "a".into())]);
         assert_eq!(counts.oversized, 1);
+    }
+
+    #[test]
+    fn a_comment_beyond_the_bound_takes_no_event_with_it() {
+        let long = vec![b'x'; Parser::MAX_EVENT + 1];
+        let (events, counts) = read(&[b"data: a\n:", &long, &long, b"\n\n"]);
+        assert_eq!(events, [(String::new(), "a".into())]);
+        assert_eq!((counts.oversized, counts.comments), (0, 1));
+    }
+
+    /// 5,000 streams of random lines, each read whole and in random pieces of it.
+    #[test]
+    fn events_do_not_depend_on_how_a_stream_is_split() {
+        let parts: [&[u8]; 18] = [
+            b"data",
+            b":",
+            b" ",
+            b"a",
+            b"\n",
+            b"\r",
+            b"\r\n",
+            b"event",
+            b"id",
+            b"\xef\xbb\xbf",
+            b"\xef",
+            b"\xe2\x82\xac",
+            b"\n\n",
+            b"\r\r",
+            b": ping",
+            b"data: x\n",
+            b"data:{\"a\":1}\r\n\r\n",
+            b"retry: 5",
+        ];
+        for seed in 0..5000 {
+            let mut random = crate::rng::Random::new(seed, crate::rng::Stream::Prompts);
+            let mut pick = |most: usize| random.between(0, most as u64) as usize;
+            let stream: Vec<u8> = (0..pick(40)).flat_map(|_| parts[pick(parts.len() - 1)]).copied().collect();
+            let whole = read(&[&stream]);
+            for most in [1, 3, 20] {
+                let (mut rest, mut chunks) = (&stream[..], Vec::new());
+                while !rest.is_empty() {
+                    let (chunk, after) = rest.split_at(rest.len().min(pick(most)));
+                    chunks.push(chunk);
+                    rest = after;
+                }
+                assert_eq!(read(&chunks), whole, "seed {seed}: {:?}", String::from_utf8_lossy(&stream));
+            }
+        }
     }
 
     #[test]

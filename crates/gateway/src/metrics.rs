@@ -309,7 +309,10 @@ impl Meter {
     /// The tokens that it took, as far as they are known: the backend's counts, else the events counted here.
     pub(crate) fn used(&self) -> Used {
         let counted = Some(self.content_events).filter(|n| *n > 0);
-        Used { input: self.usage.map(|u| u.prompt_tokens), output: self.usage.map(|u| u.completion_tokens).or(counted) }
+        Used {
+            input: self.usage.and_then(|u| u.prompt_tokens),
+            output: self.usage.and_then(|u| u.completion_tokens).or(counted),
+        }
     }
 
     /// The request was turned away.
@@ -340,8 +343,8 @@ impl Meter {
         }
         let output = measured.output.unwrap_or(0);
         self.metrics.count_tokens(self.account.tenant, "output", output);
-        if let Some(usage) = self.usage {
-            self.metrics.count_tokens(self.account.tenant, "input", usage.prompt_tokens);
+        if let Some(input) = self.usage.and_then(|usage| usage.prompt_tokens) {
+            self.metrics.count_tokens(self.account.tenant, "input", input);
         }
         let met = self.account.slo.is_met(measured.ttft, measured.tpot, Some(measured.e2e), Some(output));
         self.end(how.name(), if met { "met" } else { "missed" }, Some(measured));
@@ -353,7 +356,7 @@ impl Meter {
 
     fn measured(&self) -> Measured {
         let counted = self.first_content.map(|_| self.content_events);
-        let output = self.usage.map(|u| u.completion_tokens).or(counted);
+        let output = self.usage.and_then(|u| u.completion_tokens).or(counted);
         let content = self.first_content.zip(self.last_content).map(|(a, b)| b.since(a));
         let gaps = output.map_or(0, |n| u64::from(n.saturating_sub(1)));
         Measured {

@@ -152,7 +152,7 @@ fn read_event(data: &[u8], meter: &mut Meter) -> bool {
     if let Some(usage) = piece.usage {
         meter.usage(usage);
     }
-    piece.content + piece.reasoning > 0
+    piece.is_usable() || piece.reasoning > 0
 }
 
 impl Body for Relay {

@@ -1,7 +1,9 @@
 //! Reading an answer: its head, its events or its body, with the times at which they came.
 
+use std::collections::BTreeMap;
+
 use elasticserve_core::ledger::{CountSource, Row};
-use elasticserve_core::openai::{DONE, Piece, Usage, read_piece};
+use elasticserve_core::openai::{Broken, Kind, Piece, Reader, Step, read_parts};
 use elasticserve_core::sse::Parser;
 use elasticserve_core::time::{Span, Tick};
 use http::header::CONTENT_TYPE;
@@ -19,11 +21,15 @@ const MAX_CONTENT_EVENTS: usize = 1 << 20;
 /// The most characters of a text of the server's that go into the ledger.
 const MAX_TEXT: usize = 300;
 
+/// The texts of a successful answer for the user, by choice.
+pub(crate) type Texts = BTreeMap<u32, String>;
+
 /// An answer as far as it has come. The times go into the row.
 pub(crate) struct Answer {
     form: Form,
     facts: Facts,
-    usage: Option<Usage>,
+    keeps_text: bool,
+    whole: Whole,
     content_events: u32,
     /// Whether every byte of a success is content.
     plain: bool,
@@ -32,11 +38,18 @@ pub(crate) struct Answer {
 enum Form {
     /// No head yet.
     Unknown,
-    Events(Parser),
+    Events(Box<Reader>),
     Whole(Vec<u8>),
     Error(Vec<u8>),
     /// Bytes that stand for nothing else.
     Plain,
+}
+
+/// What was in an answer that was not streamed.
+#[derive(Default)]
+struct Whole {
+    piece: Piece,
+    texts: Texts,
 }
 
 /// Why an answer is read no further.
@@ -50,14 +63,14 @@ pub(crate) enum Halt {
 
 impl Answer {
     /// An answer of which nothing has come.
-    pub(crate) fn new(forced: Option<u32>) -> Self {
+    pub(crate) fn new(forced: Option<u32>, keeps_text: bool) -> Self {
         let facts = Facts { forced, ..Facts::default() };
-        Self { form: Form::Unknown, facts, usage: None, content_events: 0, plain: false }
+        Self { form: Form::Unknown, facts, keeps_text, whole: Whole::default(), content_events: 0, plain: false }
     }
 
     /// An answer whose every byte is content.
     pub(crate) fn plain() -> Self {
-        Self { plain: true, ..Self::new(None) }
+        Self { plain: true, ..Self::new(None, false) }
     }
 
     /// Takes the head.
@@ -72,7 +85,7 @@ impl Answer {
         } else if self.plain {
             Form::Plain
         } else if kind.contains("event-stream") || (streaming && !kind.contains("json")) {
-            Form::Events(Parser::new())
+            Form::Events(Box::new(if self.keeps_text { Reader::keeping_text() } else { Reader::new() }))
         } else {
             Form::Whole(Vec::new())
         };
@@ -89,7 +102,7 @@ impl Answer {
             Form::Error(body) => append(body, chunk, MAX_ERROR_BODY).map_err(|()| Halt::Enough),
             Form::Whole(body) => append(body, chunk, MAX_BODY)
                 .map_err(|()| Halt::Garbage(format!("the answer is longer than {MAX_BODY} bytes"))),
-            Form::Events(_) => self.feed(at, row, |parser, sink| parser.feed(chunk, sink)),
+            Form::Events(_) => self.read(at, row, |reader, sink| reader.feed(chunk, sink)),
         }
     }
 
@@ -101,95 +114,108 @@ impl Answer {
                 self.facts.finished = true;
                 Ok(())
             }
-            Form::Events(_) => self.feed(at, row, |parser, sink| parser.finish(sink)),
+            Form::Events(_) => self.read(at, row, |reader, sink| reader.finish(sink)),
             Form::Whole(body) => {
                 let body = std::mem::take(body);
-                let piece = read_piece(&body).map_err(|e| Halt::Garbage(e.to_string()))?;
-                if piece.content > 0 {
+                let Whole { piece, texts } = self.take_whole(&body).map_err(Halt::Garbage)?;
+                if piece.is_usable() {
                     // Content is usable once the body is whole. How it was spread within is not known,
                     // so there is no last content to divide by.
                     row.first_content = Some(at);
                 }
-                self.note(&piece);
+                self.whole = Whole { piece, texts };
                 Ok(())
             }
         }
     }
 
-    /// Writes what is known at the end into the row and gives what a judgement needs.
-    pub(crate) fn close(mut self, row: &mut Row) -> Facts {
-        if let Some(usage) = self.usage {
-            row.input_tokens = Some(usage.prompt_tokens);
-            row.output_tokens = Some(usage.completion_tokens);
-            row.output_tokens_from = Some(CountSource::Usage);
-            row.cached_tokens = usage.cached_tokens();
-            self.facts.usage_tokens = Some(usage.completion_tokens);
-        } else if self.content_events > 0 {
-            row.output_tokens = Some(self.content_events);
-            row.output_tokens_from = Some(CountSource::Events);
-        }
-        self.facts.has_content = row.first_content.is_some();
-        if let Form::Error(body) = &self.form {
-            let told = read_error(body);
-            if row.reason.is_none() && matches!(self.facts.status, Some(429 | 503)) {
-                row.reason = told.code;
+    /// Writes what is known at the end into the row, and gives what a judgement needs and the texts, if
+    /// they were to be kept.
+    pub(crate) fn close(self, row: &mut Row) -> (Facts, Texts) {
+        let Self { form, mut facts, whole, content_events, .. } = self;
+        let (mut texts, mut usage) = (Texts::new(), None);
+        match form {
+            Form::Whole(_) => {
+                let Whole { piece, texts: kept } = whole;
+                (facts.finished, facts.stream_error) = (piece.finished > 0, piece.error);
+                (texts, usage) = (kept, piece.usage.map(Into::into));
             }
-            row.error = told.message;
+            Form::Events(reader) => {
+                row.keep_alives = Some(clamp(reader.counts().comments)).filter(|n| *n > 0);
+                let reading = reader.into_reading();
+                (facts.finished, facts.stream_error, usage) = (reading.finished, reading.error, reading.usage);
+                texts = reading.content;
+            }
+            Form::Error(body) => {
+                let told = read_error(&body);
+                if row.reason.is_none() && matches!(facts.status, Some(429 | 503)) {
+                    row.reason = told.code;
+                }
+                row.error = told.message;
+            }
+            Form::Unknown | Form::Plain => {}
         }
-        self.facts
+        facts.stream_error = facts.stream_error.as_deref().map(shortened);
+        if let Some(usage) = usage {
+            (row.input_tokens, row.cached_tokens) = (usage.input, usage.cached);
+            facts.usage_tokens = usage.output;
+        }
+        let counted = Some(content_events).filter(|n| *n > 0);
+        row.output_tokens = facts.usage_tokens.or(counted);
+        let source = if facts.usage_tokens.is_some() { CountSource::Usage } else { CountSource::Events };
+        row.output_tokens_from = row.output_tokens.map(|_| source);
+        facts.has_content = row.first_content.is_some();
+        (facts, texts)
     }
 
-    fn feed(
+    fn take_whole(&self, body: &[u8]) -> Result<Whole, String> {
+        let mut texts = Texts::new();
+        let piece = read_parts(body, &mut |part| {
+            if self.keeps_text && part.kind == Kind::Content {
+                texts.entry(part.choice).or_default().push_str(part.text);
+            }
+        });
+        Ok(Whole { piece: piece.map_err(|error| error.to_string())?, texts })
+    }
+
+    fn read(
         &mut self,
         at: Tick,
         row: &mut Row,
-        read: impl FnOnce(&mut Parser, &mut dyn FnMut(elasticserve_core::sse::Event<'_>)),
+        read: impl FnOnce(&mut Reader, &mut dyn FnMut(&Step)) -> Result<(), Broken>,
     ) -> Result<(), Halt> {
-        let Form::Events(mut parser) = std::mem::replace(&mut self.form, Form::Unknown) else { return Ok(()) };
-        let mut result = Ok(());
-        read(&mut parser, &mut |event| {
-            if result.is_ok() {
-                result = self.event(at, event.data, row);
-            }
-        });
-        if parser.counts().oversized > 0 {
-            result = Err(Halt::Garbage(format!("an event is longer than {} bytes", Parser::MAX_EVENT)));
+        let Form::Events(reader) = &mut self.form else { return Ok(()) };
+        let content_events = &mut self.content_events;
+        let read = read(reader, &mut |step| note(at, &step.piece, row, content_events));
+        read.map_err(|broken| Halt::Garbage(broken.to_string()))?;
+        if row.gaps.len() >= MAX_CONTENT_EVENTS {
+            return Err(Halt::Garbage(format!("more than {MAX_CONTENT_EVENTS} content events")));
         }
-        self.form = Form::Events(parser);
-        result
-    }
-
-    fn event(&mut self, at: Tick, data: &[u8], row: &mut Row) -> Result<(), Halt> {
-        row.first_event.get_or_insert(at);
-        if data == DONE {
-            self.facts.finished = true;
-            return Ok(());
-        }
-        let piece = read_piece(data).map_err(|e| Halt::Garbage(e.to_string()))?;
-        if piece.reasoning > 0 {
-            row.first_reasoning.get_or_insert(at);
-        }
-        if piece.content > 0 {
-            row.first_content.get_or_insert(at);
-            if let Some(before) = row.last_content.replace(at) {
-                row.gaps.push(at.since(before));
-            }
-            self.content_events += 1;
-            if row.gaps.len() >= MAX_CONTENT_EVENTS {
-                return Err(Halt::Garbage(format!("more than {MAX_CONTENT_EVENTS} content events")));
-            }
-        }
-        self.note(&piece);
         Ok(())
     }
+}
 
-    fn note(&mut self, piece: &Piece) {
-        self.facts.finished |= piece.finished > 0;
-        self.usage = piece.usage.or(self.usage);
-        if let Some(message) = &piece.error {
-            self.facts.stream_error.get_or_insert_with(|| shortened(message));
-        }
+/// Notes the times of what an event held.
+fn note(at: Tick, piece: &Piece, row: &mut Row, content_events: &mut u32) {
+    row.first_event.get_or_insert(at);
+    if piece.reasoning > 0 {
+        row.first_reasoning.get_or_insert(at);
     }
+    if piece.tool > 0 {
+        row.first_tool_call.get_or_insert(at);
+    }
+    if piece.is_usable() {
+        row.first_content.get_or_insert(at);
+        // A single chunk holds at most so many events as it has bytes, so this stays near its bound.
+        if let Some(before) = row.last_content.replace(at) {
+            row.gaps.push(at.since(before));
+        }
+        *content_events += 1;
+    }
+}
+
+fn clamp(n: u64) -> u32 {
+    u32::try_from(n).unwrap_or(u32::MAX)
 }
 
 /// The times of content in an answer whose every byte is content.
@@ -280,7 +306,7 @@ mod tests {
 
     fn started(status: u16, pairs: &[(&'static str, &'static str)]) -> (Answer, Row) {
         let mut row = Row::new(0, "t", at(0), 4, 2);
-        let mut answer = Answer::new(None);
+        let mut answer = Answer::new(None, false);
         answer.head(at(1), status, &headers(pairs), true, &mut row);
         (answer, row)
     }
@@ -302,7 +328,7 @@ mod tests {
         }
         answer.bytes(at(60), b": ping\n\ndata: [DONE]\n\n", &mut row).unwrap();
         answer.end(at(61), &mut row).unwrap();
-        let facts = answer.close(&mut row);
+        let (facts, _) = answer.close(&mut row);
         assert_eq!(row.first_event, Some(at(10)));
         assert_eq!(
             (row.first_reasoning, row.first_content, row.last_content),
@@ -320,7 +346,7 @@ mod tests {
             data: {\"choices\":[],\"usage\":{\"prompt_tokens\":4,\"completion_tokens\":3,\
             \"prompt_tokens_details\":{\"cached_tokens\":0}}}\n\n";
         answer.bytes(at(5), stream, &mut row).unwrap();
-        let facts = answer.close(&mut row);
+        let (facts, _) = answer.close(&mut row);
         assert_eq!((row.output_tokens, row.output_tokens_from), (Some(3), Some(CountSource::Usage)));
         assert_eq!((row.input_tokens, row.cached_tokens), (Some(4), Some(0)));
         assert_eq!(facts.usage_tokens, Some(3));
@@ -332,7 +358,7 @@ mod tests {
         answer.bytes(at(5), br#"{"choices":[{"text":"abc","fini"#, &mut row).unwrap();
         answer.bytes(at(6), br#"sh_reason":"stop"}],"usage":{"completion_tokens":3}}"#, &mut row).unwrap();
         answer.end(at(7), &mut row).unwrap();
-        let facts = answer.close(&mut row);
+        let (facts, _) = answer.close(&mut row);
         assert!(facts.finished && facts.has_content);
         assert_eq!((row.first_content, row.last_content, row.first_event, row.tpot()), (Some(at(7)), None, None, None));
     }
@@ -346,7 +372,7 @@ mod tests {
         answer.bytes(at(50), b"b", &mut row).unwrap();
         assert_eq!((row.first_content, row.last_content), (Some(at(40)), Some(at(50))));
         answer.end(at(50), &mut row).unwrap();
-        let facts = answer.close(&mut row);
+        let (facts, _) = answer.close(&mut row);
         assert!(facts.finished && facts.has_content);
     }
 

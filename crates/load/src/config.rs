@@ -24,8 +24,12 @@ pub struct LoadConfig {
     pub model: String,
     /// Whether answers are streamed. TPOT cannot be measured on those that are not.
     pub streaming: bool,
+    /// How prompts go to `/v1/completions`; the other interfaces take text only.
+    pub prompt: PromptKind,
     /// Sent as a bearer token, written nowhere.
     pub api_key: Option<Secret>,
+    /// The keys of tenants that have their own, by the name of the environment variable in the plan.
+    pub tenant_keys: BTreeMap<String, Secret>,
     /// Further request headers, which take the place of the generator's own of the same name.
     pub headers: Vec<(HeaderName, HeaderValue)>,
     /// Further fields of the request body, which take the place of the generator's own.
@@ -72,7 +76,9 @@ impl LoadConfig {
             endpoint: Endpoint::Completions,
             model: model.to_owned(),
             streaming: true,
+            prompt: PromptKind::Ids,
             api_key: None,
+            tenant_keys: BTreeMap::new(),
             headers: Vec::new(),
             extra_body: Map::new(),
             ignore_eos: false,
@@ -98,9 +104,21 @@ pub enum Endpoint {
     Completions,
     /// `/v1/chat/completions` with text of about the planned number of tokens.
     Chat,
+    /// `/v1/responses` with text of about the planned number of tokens.
+    Responses,
     /// A GET of `/`, for a server that is no language model: every byte of the answer's body is content, and
     /// its proper end is a whole answer.
     Plain,
+}
+
+/// How prompts go to `/v1/completions`.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum PromptKind {
+    /// As token ids, of which there are exactly as many as planned; still as text where a prompt holds what
+    /// a server answered before or comes from a dataset.
+    Ids,
+    /// As text of about as many tokens.
+    Text,
 }
 
 impl Endpoint {
@@ -110,7 +128,16 @@ impl Endpoint {
         match self {
             Self::Completions => "/v1/completions",
             Self::Chat => "/v1/chat/completions",
+            Self::Responses => "/v1/responses",
             Self::Plain => "/",
+        }
+    }
+
+    /// The field of the body that limits the tokens of an answer.
+    pub(crate) const fn limit_field(self) -> &'static str {
+        match self {
+            Self::Completions | Self::Chat | Self::Plain => "max_tokens",
+            Self::Responses => "max_output_tokens",
         }
     }
 }

@@ -13,7 +13,7 @@ use hyper::body::Incoming;
 use tokio::time::Sleep;
 use tokio_util::sync::CancellationToken;
 
-use crate::answer::{Answer, Halt};
+use crate::answer::{Answer, Halt, Texts};
 use crate::clock::Clock;
 use crate::dial::{Connection, Dialer, Stamps};
 use crate::judge::{Ending, Limit, judge};
@@ -33,8 +33,8 @@ pub(crate) struct Exchanges {
 
 impl Exchanges {
     /// Sends a request that was planned for `planned` and reads the answer; the row of one attempt, counted
-    /// from 0, whatever happens.
-    pub(crate) async fn run(&self, prepared: &Prepared, tenant: &str, planned: Tick, attempt: u32) -> Row {
+    /// from 0, whatever happens, and the texts of the answer if the request says that they are kept.
+    pub(crate) async fn run(&self, prepared: &Prepared, tenant: &str, planned: Tick, attempt: u32) -> (Row, Texts) {
         let arrival = &prepared.arrival;
         let mut row = Row::new(arrival.index, tenant, planned, arrival.input, arrival.output);
         row.attempt = attempt;
@@ -44,7 +44,7 @@ impl Exchanges {
             shared: self,
             limits: Limits::new(self.clock, sent, &self.timeouts),
             row: &mut row,
-            answer: if self.plain { Answer::plain() } else { Answer::new(prepared.forced) },
+            answer: if self.plain { Answer::plain() } else { Answer::new(prepared.forced, prepared.keeps_text) },
             resent: None,
         };
         let ending = tokio::select! {
@@ -52,7 +52,7 @@ impl Exchanges {
             () = self.cut.cancelled() => Ending::RunEnded,
         };
         let Attempt { answer, resent, .. } = attempt;
-        let facts = answer.close(&mut row);
+        let (facts, texts) = answer.close(&mut row);
         let (state, why) = judge(&ending, &facts);
         row.state = state;
         row.end = row.end.or_else(|| Some(self.clock.now()));
@@ -61,7 +61,7 @@ impl Exchanges {
         if !state.was_sent() {
             (row.send_started, row.end) = (None, None);
         }
-        row
+        (row, texts)
     }
 }
 

@@ -37,6 +37,8 @@ pub(crate) struct Outcome {
     pub(crate) state: Terminal,
     /// When it ended.
     pub(crate) end: Tick,
+    /// What the server said, if that is needed.
+    pub(crate) answer: String,
 }
 
 impl Outcome {
@@ -58,9 +60,10 @@ impl Field {
         let (mut slot, mut attempt) = (slot, 0);
         loop {
             self.progress.sent(attempt);
-            let row = self.exchanges.run(prepared, &tenant.name, planned, attempt).await;
+            let (row, mut texts) = self.exchanges.run(prepared, &tenant.name, planned, attempt).await;
             drop(slot);
-            let outcome = Outcome { state: row.state, end: row.end.unwrap_or_else(|| self.exchanges.clock.now()) };
+            let end = row.end.unwrap_or_else(|| self.exchanges.clock.now());
+            let outcome = Outcome { state: row.state, end, answer: texts.remove(&0).unwrap_or_default() };
             let wait = self.retries.wait_after(&row).filter(|_| !self.is_ending());
             self.progress.ended(&row, &tenant.slo);
             self.write(row).await;
@@ -84,7 +87,7 @@ impl Field {
         row.error = Some("every slot of the declared cap was in use".to_owned());
         self.progress.turned_away();
         self.write(row).await;
-        Outcome { state: Terminal::UnsentClientCap, end: planned }
+        Outcome { state: Terminal::UnsentClientCap, end: planned, answer: String::new() }
     }
 
     /// The row of an arrival that was never sent because the run or its session ended.

@@ -10,7 +10,7 @@
 //! | `pacer` | the open model: sends each arrival at its planned time, never waits for an answer |
 //! | `closed`, `sessions` | the models whose users wait for their answers |
 //! | `field`, `slots`, `retry` | an arrival's way: its slot, its attempts, its rows |
-//! | `prompt`, `request`, `maker` | prompts and requests, made shortly before they are due |
+//! | `prompt`, `history`, `body`, `request`, `maker` | prompts and requests, made shortly before they are due |
 //! | `dial` | connections, their pool, and the times at which the socket moved bytes |
 //! | `exchange` | one request and its answer, with every time and every way to fail |
 //! | `answer`, `judge` | what an answer holds, and the terminal state that follows |
@@ -18,6 +18,7 @@
 //! | `probe`, `health` | what the server says of itself, and what the run cost the client |
 
 mod answer;
+mod body;
 mod clock;
 mod closed;
 mod config;
@@ -25,6 +26,7 @@ mod dial;
 mod exchange;
 mod field;
 mod health;
+mod history;
 mod judge;
 mod maker;
 mod offer;
@@ -44,7 +46,7 @@ mod tally;
 // A configuration names request headers with these types.
 pub use http::{HeaderName, HeaderValue, header};
 
-pub use config::{BaseUrl, Endpoint, LoadConfig, OnStart, Secret, UrlError};
+pub use config::{BaseUrl, Endpoint, LoadConfig, OnStart, PromptKind, Secret, UrlError};
 pub use progress::{Phase, Progress};
 pub use record::FolderError;
 pub use run::{LoadError, run};

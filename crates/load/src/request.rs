@@ -1,17 +1,17 @@
 //! Requests: what is the same for a whole run is made once, the rest shortly before it is due.
 
-use std::fmt::Write;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use elasticserve_core::slo::Slo;
-use elasticserve_core::work::{Arrival, Plan};
+use elasticserve_core::work::{Arrival, LoadModel, Plan, PlanTenant};
 use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HOST, USER_AGENT};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Uri};
 use http_body_util::Full;
-use serde_json::{Map, Value, json};
 
-use crate::config::{Endpoint, LoadConfig};
-use crate::prompt::Prompts;
+use crate::body::Bodies;
+use crate::config::{LoadConfig, Secret};
+use crate::history::History;
 
 /// The body of a request.
 pub(crate) type RequestBody = Full<Bytes>;
@@ -25,14 +25,8 @@ pub(crate) struct BadHeader(String);
 pub(crate) struct Requests {
     uri: Uri,
     headers: HeaderMap,
-    /// The body's fields that are the same for all, an open object.
-    common: String,
-    endpoint: Endpoint,
-    prompts: Prompts,
-    sends_prompt: bool,
-    sends_max_tokens: bool,
-    sends_min_tokens: bool,
-    forces_length: bool,
+    bodies: Bodies,
+    carries_history: bool,
     /// By tenant: headers of its own.
     tenants: Vec<HeaderMap>,
     /// The part of request ids that is the run's own.
@@ -46,6 +40,8 @@ pub(crate) struct Prepared {
     pub(crate) arrival: Arrival,
     /// The length that is forced, if one is.
     pub(crate) forced: Option<u32>,
+    /// Whether the text of the answer is needed.
+    pub(crate) keeps_text: bool,
     head: http::request::Parts,
     body: Bytes,
 }
@@ -66,69 +62,58 @@ impl Requests {
     /// What makes the requests of a run whose ids start with `tag`.
     ///
     /// # Errors
-    /// [`BadHeader`] names a tenant or key that no header can hold.
-    pub(crate) fn new(config: &LoadConfig, model: &str, plan: &Plan, tag: &str) -> Result<Self, BadHeader> {
+    /// [`BadHeader`] names a tenant, key or header that no request can hold.
+    pub(crate) fn new(config: &LoadConfig, model: &str, plan: &Arc<Plan>, tag: &str) -> Result<Self, BadHeader> {
         let path = config.url.join(config.endpoint.path());
         let uri = path.parse().map_err(|_| BadHeader(format!("the path {path}")))?;
-        let sets = |field: &str| config.extra_body.contains_key(field);
-        let forces_length = config.ignore_eos && !["ignore_eos", "min_tokens", "max_tokens"].into_iter().any(sets);
-        let sends_prompt = !sets("prompt") && !sets("messages");
-        let prompt_is_exact = sends_prompt && config.endpoint == Endpoint::Completions;
+        let bodies = Bodies::new(config, model, Arc::clone(plan));
         let mut headers = common_headers(config)?;
         for (name, value) in &config.headers {
             headers.insert(name.clone(), value.clone());
         }
-        let several = plan.header().tenants.len() > 1;
-        let tenants = plan.header().tenants.iter().map(|tenant| {
-            let mut own = HeaderMap::new();
-            if several {
-                own.insert(HeaderName::from_static("x-elasticserve-tenant"), value(&tenant.name, "the tenant's name")?);
-            }
-            if config.slo_headers {
-                add_slo(&mut own, &tenant.slo);
-            }
-            Ok(own)
-        });
-        let tenants = tenants.collect::<Result<_, _>>()?;
+        let tenants = &plan.header().tenants;
+        let several = tenants.len() > 1;
+        let tenants = tenants.iter().map(|tenant| tenant_headers(config, tenant, several)).collect::<Result<_, _>>()?;
         // Exact counts are promised in these headers, so they go only where they hold.
-        if prompt_is_exact {
+        if bodies.prompt_is_exact() {
             headers.insert(INPUT_TOKENS, HeaderValue::from(0u32));
         }
-        if forces_length {
+        if bodies.forces_length {
             headers.insert(OUTPUT_TOKENS, HeaderValue::from(0u32));
         }
-        Ok(Self {
-            uri,
-            headers,
-            common: common_body(config, model),
-            endpoint: config.endpoint,
-            prompts: Prompts::new(config.salt.as_deref()),
-            sends_prompt,
-            sends_max_tokens: !sets("max_tokens"),
-            sends_min_tokens: config.ignore_eos && !sets("min_tokens"),
-            forces_length,
-            tenants,
-            tag: tag.to_owned(),
-        })
+        let carries_history = matches!(plan.header().model, LoadModel::Sessions { history: true, .. });
+        Ok(Self { uri, headers, bodies, carries_history, tenants, tag: tag.to_owned() })
     }
 
-    /// The request of an arrival. Takes a few microseconds for a prompt of 256 tokens.
+    /// Whether a turn's prompt carries the turns before it.
+    pub(crate) const fn carries_history(&self) -> bool {
+        self.carries_history
+    }
+
+    /// The request of an arrival. Takes a few microseconds for a prompt of 256 tokens, and about a
+    /// millisecond for one of 200,000.
     pub(crate) fn prepare(&self, arrival: Arrival) -> Prepared {
-        self.prepare_as(arrival, &format!("{}-{}", self.tag, arrival.index))
+        self.prepare_as(arrival, &format!("{}-{}", self.tag, arrival.index), self.bodies.planned(&arrival, None))
+    }
+
+    /// The request of a turn that follows on others.
+    pub(crate) fn prepare_turn(&self, arrival: Arrival, history: &History) -> Prepared {
+        let body = self.bodies.planned(&arrival, Some(history));
+        self.prepare_as(arrival, &format!("{}-{}", self.tag, arrival.index), body)
     }
 
     /// A request that no figure counts.
     pub(crate) fn prepare_warmup(&self, arrival: Arrival) -> Prepared {
-        self.prepare_as(arrival, &format!("{}-w{}", self.tag, arrival.index))
+        self.prepare_as(arrival, &format!("{}-w{}", self.tag, arrival.index), self.bodies.unplanned(&arrival))
     }
 
-    fn prepare_as(&self, arrival: Arrival, id: &str) -> Prepared {
+    fn prepare_as(&self, arrival: Arrival, id: &str, body: String) -> Prepared {
         let mut head = Request::new(()).into_parts().0;
-        head.method = if self.endpoint == Endpoint::Plain { Method::GET } else { Method::POST };
+        head.method = if self.bodies.are_empty() { Method::GET } else { Method::POST };
         head.uri = self.uri.clone();
         head.headers = self.headers.clone();
-        if let Some(own) = self.tenants.get(usize::from(arrival.tenant)) {
-            head.headers.extend(own.clone());
+        for (name, value) in self.tenants.get(usize::from(arrival.tenant)).into_iter().flatten() {
+            head.headers.insert(name.clone(), value.clone());
         }
         if let Ok(id) = HeaderValue::from_str(id) {
             head.headers.insert(REQUEST_ID, id);
@@ -138,38 +123,8 @@ impl Requests {
                 *value = HeaderValue::from(count);
             }
         }
-        let forced = self.forces_length.then_some(arrival.output);
-        let body = if self.endpoint == Endpoint::Plain { String::new() } else { self.body(&arrival) };
-        Prepared { arrival, forced, head, body: Bytes::from(body) }
-    }
-
-    fn body(&self, arrival: &Arrival) -> String {
-        // Token ids have five digits and a comma at most; a word and its space four bytes.
-        let mut body = String::with_capacity(self.common.len() + 128 + arrival.input as usize * 6);
-        body.push_str(&self.common);
-        // Writing to a string cannot fail.
-        if self.sends_max_tokens {
-            let _ = write!(body, ",\"max_tokens\":{}", arrival.output);
-        }
-        if self.sends_min_tokens {
-            let _ = write!(body, ",\"min_tokens\":{}", arrival.output);
-        }
-        match self.endpoint {
-            _ if !self.sends_prompt => {}
-            Endpoint::Plain => {}
-            Endpoint::Completions => {
-                body.push_str(",\"prompt\":[");
-                self.prompts.write_ids(&mut body, arrival.prompt, arrival.input);
-                body.push(']');
-            }
-            Endpoint::Chat => {
-                body.push_str(",\"messages\":[{\"role\":\"user\",\"content\":\"");
-                self.prompts.write_text(&mut body, arrival.prompt, arrival.input);
-                body.push_str("\"}]");
-            }
-        }
-        body.push('}');
-        body
+        let forced = self.bodies.forces_length.then_some(arrival.output);
+        Prepared { arrival, forced, keeps_text: self.carries_history, head, body: Bytes::from(body) }
     }
 }
 
@@ -188,11 +143,43 @@ pub(crate) fn identity_headers(config: &LoadConfig) -> Result<HeaderMap, BadHead
     headers.insert(HOST, value(&config.url.authority(), "the host")?);
     headers.insert(USER_AGENT, HeaderValue::from_static(concat!("elasticserve-load/", env!("CARGO_PKG_VERSION"))));
     if let Some(key) = &config.api_key {
-        let mut bearer = value(&format!("Bearer {}", key.expose()), "the API key")?;
-        bearer.set_sensitive(true);
-        headers.insert(AUTHORIZATION, bearer);
+        headers.insert(AUTHORIZATION, bearer(key, "the API key")?);
     }
     Ok(headers)
+}
+
+fn bearer(key: &Secret, what: &str) -> Result<HeaderValue, BadHeader> {
+    let mut bearer = value(&format!("Bearer {}", key.expose()), what)?;
+    bearer.set_sensitive(true);
+    Ok(bearer)
+}
+
+/// The headers of one tenant, which take the place of the run's. A tenant with a key of its own is known
+/// by it, so its name is not sent.
+fn tenant_headers(config: &LoadConfig, tenant: &PlanTenant, several: bool) -> Result<HeaderMap, BadHeader> {
+    let mut own = HeaderMap::new();
+    let name = &tenant.name;
+    if several && tenant.key_env.is_none() {
+        own.insert(HeaderName::from_static("x-elasticserve-tenant"), value(name, "the tenant's name")?);
+    }
+    if let Some(class) = &tenant.class {
+        let what = format!("the class of tenant '{name}'");
+        own.insert(HeaderName::from_static("x-elasticserve-class"), value(class, &what)?);
+    }
+    if config.slo_headers {
+        add_slo(&mut own, &tenant.slo);
+    }
+    if let Some(env) = &tenant.key_env {
+        let missing = || BadHeader(format!("the key of tenant '{name}', {env}, which is not in the environment,"));
+        let key = config.tenant_keys.get(env).ok_or_else(missing)?;
+        own.insert(AUTHORIZATION, bearer(key, &format!("the key of tenant '{name}'"))?);
+    }
+    for (header, text) in &tenant.headers {
+        let what = format!("the header '{header}' of tenant '{name}'");
+        let header = header.parse::<HeaderName>().map_err(|_| BadHeader(what.clone()))?;
+        own.insert(header, value(text, &what)?);
+    }
+    Ok(own)
 }
 
 fn common_headers(config: &LoadConfig) -> Result<HeaderMap, BadHeader> {
@@ -216,28 +203,12 @@ fn add_slo(headers: &mut HeaderMap, slo: &Slo) {
     }
 }
 
-fn common_body(config: &LoadConfig, model: &str) -> String {
-    let mut fields = Map::new();
-    fields.insert("model".into(), model.into());
-    fields.insert("temperature".into(), 0.into());
-    fields.insert("stream".into(), config.streaming.into());
-    if config.streaming {
-        fields.insert("stream_options".into(), json!({"include_usage": true}));
-    }
-    if config.ignore_eos {
-        fields.insert("ignore_eos".into(), true.into());
-    }
-    fields.extend(config.extra_body.clone());
-    let mut text = Value::Object(fields).to_string();
-    text.pop(); // The object stays open.
-    text
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::Endpoint;
     use elasticserve_core::time::Span;
-    use elasticserve_core::work::PlanTenant;
+    use serde_json::{Value, json};
 
     fn plan(tenants: &[&str]) -> Plan {
         let slo = Slo { ttft: Some(Span::from_millis(1500)), ..Slo::default() };
@@ -251,7 +222,7 @@ mod tests {
     }
 
     fn prepared(config: &LoadConfig, plan: &Plan) -> Prepared {
-        Requests::new(config, "m", plan, "tag").unwrap().prepare(plan.arrivals()[0])
+        Requests::new(config, "m", &Arc::new(plan.clone()), "tag").unwrap().prepare(plan.arrivals()[0])
     }
 
     fn body(prepared: &Prepared) -> Value {
@@ -296,6 +267,34 @@ mod tests {
         let made = prepared(&asked, &plan(&["a", "b"]));
         assert_eq!(made.head.headers["x-elasticserve-tenant"], "a");
         assert_eq!(made.head.headers["x-elasticserve-slo-ttft-ms"], "1500");
+    }
+
+    #[test]
+    fn a_tenant_may_have_a_key_a_class_and_headers_of_its_own() {
+        let mut plan = plan(&["a", "b"]);
+        let mut tenants = plan.header().tenants.clone();
+        tenants[0].class = Some("batch".into());
+        tenants[0].key_env = Some("KEY_A".into());
+        tenants[0].headers.insert("x-team".into(), "one".into());
+        plan = Plan::recorded("test", 1.0, Span::from_secs(1), tenants, plan.arrivals().to_vec()).unwrap();
+        let mut config = config();
+        config.api_key = Some(Secret::new("common".into()));
+        let error = Requests::new(&config, "m", &Arc::new(plan.clone()), "tag").err().unwrap().to_string();
+        assert!(error.contains("KEY_A") && error.contains("'a'"), "{error}");
+        config.tenant_keys.insert("KEY_A".into(), Secret::new("own".into()));
+        let headers = prepared(&config, &plan).head.headers;
+        assert_eq!(headers.get_all(AUTHORIZATION).iter().collect::<Vec<_>>(), ["Bearer own"]);
+        assert_eq!(
+            (&headers["x-elasticserve-class"], &headers["x-team"]),
+            (&"batch".parse().unwrap(), &"one".parse().unwrap())
+        );
+        assert!(!headers.contains_key("x-elasticserve-tenant"), "it is known by its key");
+        let other = Arrival { tenant: 1, ..plan.arrivals()[0] };
+        let headers = Requests::new(&config, "m", &Arc::new(plan), "tag").unwrap().prepare(other).head.headers;
+        assert_eq!(
+            (&headers[AUTHORIZATION], &headers["x-elasticserve-tenant"]),
+            (&"Bearer common".parse().unwrap(), &"b".parse().unwrap())
+        );
     }
 
     #[test]

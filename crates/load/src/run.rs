@@ -9,7 +9,7 @@ use std::time::{Duration, SystemTime};
 use elasticserve_core::ledger::{Manifest, Target, Timeouts};
 use elasticserve_core::rng::mix;
 use elasticserve_core::time::{Span, Tick};
-use elasticserve_core::work::{Arrival, LoadModel, Plan};
+use elasticserve_core::work::{Arrival, Plan};
 use serde_json::Value;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -115,10 +115,6 @@ async fn prepare_and_offer(
             "a cap on requests in flight belongs to an open plan; in a {model} one the users are the cap"
         )));
     }
-    if matches!(plan.header().model, LoadModel::Sessions { history: true, .. }) {
-        let problem = "sessions whose turns carry the answers before them cannot be sent yet";
-        return Err(LoadError::Request(problem.to_owned()));
-    }
     progress.plan(plan.header().count);
     progress.enter(Phase::WaitingForServer);
     let prepare = Preparation { config, plan, folder, progress };
@@ -178,8 +174,8 @@ impl Preparation<'_> {
         let config = self.config;
         let addresses = resolve(config).await?;
         let target = self.look(&addresses).await?;
-        let requests =
-            Requests::new(config, &target.model, self.plan, &tag()).map_err(|e| LoadError::Request(e.to_string()))?;
+        let requests = Requests::new(config, &target.model, &Arc::new(self.plan.clone()), &tag())
+            .map_err(|e| LoadError::Request(e.to_string()))?;
         let requests = Arc::new(requests);
         self.folder.write_plan(self.plan)?;
         if config.warmups > 0 {
@@ -228,7 +224,7 @@ impl Preparation<'_> {
             open.spawn(async move { shared.run(&requests.prepare_warmup(arrival), "", Tick::ZERO, 0).await });
         }
         while let Some(ended) = open.join_next().await {
-            if let Ok(row) = ended {
+            if let Ok((row, _)) = ended {
                 tracing::debug!(index = row.index, state = %row.state, error = row.error, "warm-up ended");
             }
         }

@@ -16,6 +16,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::field::{Field, Outcome};
+use crate::history::History;
 use crate::request::Prepared;
 
 /// The conversations of a plan.
@@ -62,6 +63,7 @@ async fn converse(field: Arc<Field>, shared: Arc<Shared>, first: Prepared) {
     let turns = shared.turns.get(&session).map_or(&[][..], Vec::as_slice);
     let mut planned = Tick::ZERO + first.arrival.at;
     let mut prepared = first;
+    let mut history = History::default();
     for place in 1..=turns.len() {
         if place == turns.len() {
             shared.one_sent();
@@ -74,10 +76,11 @@ async fn converse(field: Arc<Field>, shared: Arc<Shared>, first: Prepared) {
         let rest = &turns[place..];
         let Some(next) = rest.first().and_then(|i| field.plan.arrivals().get(*i as usize)) else { return };
         planned = outcome.end + think(&field.plan, next);
-        match next_turn(&field, next, planned, &outcome).await {
+        let end = outcome.end;
+        match next_turn(&field, next, planned, &prepared.arrival, outcome, &mut history).await {
             Ok(made) => prepared = made,
             Err(why) => {
-                give_up(&field, rest, outcome.end, &why).await;
+                give_up(&field, rest, end, &why).await;
                 shared.one_sent();
                 return;
             }
@@ -85,18 +88,37 @@ async fn converse(field: Arc<Field>, shared: Arc<Shared>, first: Prepared) {
     }
 }
 
-/// The request of the next turn when it is due; else why there is none.
-async fn next_turn(field: &Field, next: &Arrival, planned: Tick, before: &Outcome) -> Result<Prepared, String> {
-    if before.state != Terminal::Completed {
-        return Err(format!("the turn before it ended as {}", before.state));
+/// The request of the next turn when it is due, after the one that has ended; else why there is none.
+async fn next_turn(
+    field: &Field,
+    next: &Arrival,
+    planned: Tick,
+    before: &Arrival,
+    outcome: Outcome,
+    history: &mut History,
+) -> Result<Prepared, String> {
+    if outcome.state != Terminal::Completed {
+        return Err(format!("the turn before it ended as {}", outcome.state));
     }
     if is_over(field, planned) || !field.pause_until(planned).await {
         return Err("the run ended before it was due".to_owned());
     }
     let (requests, arrival) = (Arc::clone(&field.requests), *next);
-    // A long prompt takes milliseconds to write.
-    let made = tokio::task::spawn_blocking(move || requests.prepare(arrival)).await;
-    made.map_err(|error| format!("its request could not be made: {error}"))
+    if !requests.carries_history() {
+        // A long prompt takes milliseconds to write.
+        let made = tokio::task::spawn_blocking(move || requests.prepare(arrival)).await;
+        return made.map_err(not_made);
+    }
+    history.push(*before, outcome.answer);
+    let past = std::mem::take(history);
+    let made = tokio::task::spawn_blocking(move || (requests.prepare_turn(arrival, &past), past)).await;
+    let (made, past) = made.map_err(not_made)?;
+    *history = past;
+    Ok(made)
+}
+
+fn not_made(error: tokio::task::JoinError) -> String {
+    format!("its request could not be made: {error}")
 }
 
 /// Writes the rows of turns that are never sent, as far as they would have come due. The first of them

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use elasticserve_core::time::Span;
-use elasticserve_load::{BaseUrl, Endpoint, HeaderName, HeaderValue, header};
+use elasticserve_load::{BaseUrl, Endpoint, HeaderName, HeaderValue, PromptKind, header};
 use serde_json::{Map, Value};
 
 use super::work::{LIMITS, WORK, WorkArgs, parse_seconds};
@@ -46,13 +46,16 @@ pub(crate) struct Args {
     /// The model to ask for [default: the first that the server lists].
     #[arg(long, short, value_name = "NAME", help_heading = TARGET)]
     pub(super) model: Option<String>,
-    /// The path to send to: /v1/completions (token ids, exact lengths) or /v1/chat/completions (text).
+    /// The path to send to: /v1/completions (token ids, exact lengths), /v1/chat/completions or /v1/responses (text).
     #[arg(long, value_name = "PATH", value_parser = parse_endpoint, help_heading = TARGET)]
     pub(super) endpoint: Option<Endpoint>,
-    /// The same, by name: completions or chat.
+    /// The same, by name: completions, chat or responses.
     #[arg(long, visible_alias = "backend", value_name = "KIND", value_parser = parse_endpoint_type)]
     #[arg(conflicts_with = "endpoint", help_heading = TARGET)]
     pub(super) endpoint_type: Option<Endpoint>,
+    /// How prompts go to /v1/completions: as token ids, of which there are exactly as many as planned, or as text.
+    #[arg(long, value_name = "ids|text", value_parser = parse_prompt, help_heading = TARGET)]
+    pub(super) prompt: Option<PromptKind>,
     /// Ask for streamed answers; this is the default.
     #[arg(long, overrides_with = "no_streaming", help_heading = TARGET)]
     pub(super) streaming: bool,
@@ -151,17 +154,26 @@ fn parse_share(text: &str) -> Result<f64, String> {
 
 fn parse_endpoint(text: &str) -> Result<Endpoint, String> {
     let path = text.trim_start_matches('/');
-    [Endpoint::Completions, Endpoint::Chat]
+    [Endpoint::Completions, Endpoint::Chat, Endpoint::Responses]
         .into_iter()
         .find(|e| e.path().trim_start_matches('/') == path)
-        .ok_or_else(|| "use /v1/completions or /v1/chat/completions".to_owned())
+        .ok_or_else(|| "use /v1/completions, /v1/chat/completions or /v1/responses".to_owned())
 }
 
 fn parse_endpoint_type(text: &str) -> Result<Endpoint, String> {
     match text {
         "completions" | "openai" | "vllm" => Ok(Endpoint::Completions),
         "chat" | "openai-chat" => Ok(Endpoint::Chat),
-        _ => Err("use completions or chat".to_owned()),
+        "responses" | "openai-responses" => Ok(Endpoint::Responses),
+        _ => Err("use completions, chat or responses".to_owned()),
+    }
+}
+
+fn parse_prompt(text: &str) -> Result<PromptKind, String> {
+    match text {
+        "ids" => Ok(PromptKind::Ids),
+        "text" => Ok(PromptKind::Text),
+        _ => Err("use ids or text".to_owned()),
     }
 }
 
