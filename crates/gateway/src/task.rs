@@ -48,6 +48,7 @@ impl Task {
         Offer {
             tenant: self.tenant,
             bytes,
+            class: None,
             budget: wishes.budget,
             input: self.input,
             output: Some(self.output),

@@ -367,6 +367,7 @@ fn random_offer(random: &mut Random) -> Offer {
         // One place more than there can be tenants.
         tenant: TenantId(random.between(0, 3) as u16),
         bytes: if rare { u64::MAX } else { random.between(0, 150) },
+        class: None,
         input: (random.next_u64() >> random.between(32, 63)) as u32,
         budget: budget(random),
         ..Offer::default()

@@ -297,6 +297,7 @@ impl Scheduler {
             tenant: offer.tenant,
             bytes: offer.bytes,
             cost: self.cost.seat_time(offer.input, output),
+            class: self.queue.class(offer.tenant, offer.class),
             arrived: now,
             budget_ends: budget.map(|b| now + b),
             need: Need { input: offer.input, output, slo: offer.slo },

@@ -114,7 +114,10 @@ fn nothing_waits_behind_later_arrivals_for_longer_than_its_class_times_the_guard
             now = now + Span::from_nanos(random.between(0, 10));
             if random.between(0, 1) == 0 {
                 let class = random.between(0, 3);
-                let offer = Offer { tenant: TenantId(class as u16), ..Offer::default() };
+                // Its tenant's class, or one that a tenant of the first class asks for.
+                let asks = random.between(0, 1) == 0;
+                let (tenant, class_asked) = if asks { (0, Some(class as u32)) } else { (class as u16, None) };
+                let offer = Offer { tenant: TenantId(tenant), class: class_asked, ..Offer::default() };
                 waiting.insert(s.offer(now, offer).unwrap(), (now, class));
             } else if !held.is_empty() {
                 s.release(now, held.remove(0), How::Finished, Used::default());
@@ -301,6 +304,7 @@ fn random_offer(random: &mut Random) -> Offer {
     Offer {
         tenant: TenantId(random.between(0, 3) as u16),
         bytes: random.between(0, 1_000),
+        class: None,
         budget: limit(random, 3_000),
         input: random.between(0, 4_000) as u32,
         output: Some(random.between(0, 200) as u32).filter(|_| random.between(0, 2) > 0),

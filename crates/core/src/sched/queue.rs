@@ -21,6 +21,8 @@ pub(super) struct Waiting {
     pub(super) tenant: TenantId,
     pub(super) bytes: u64,
     pub(super) cost: Span,
+    /// 0 the first, never before its tenant's.
+    pub(super) class: u32,
     pub(super) arrived: Tick,
     /// When its wait limit ends.
     pub(super) budget_ends: Option<Tick>,
@@ -160,6 +162,12 @@ impl Queue {
         self.lanes[self.lane_of(tenant)].on_miss
     }
 
+    /// The class of a tenant's request that asks for one.
+    pub(super) fn class(&self, tenant: TenantId, asked: Option<u32>) -> u32 {
+        let own = self.lanes[self.lane_of(tenant)].class;
+        asked.map_or(own, |asked| asked.max(own))
+    }
+
     /// Whether the tenant may hold a permit at all.
     pub(super) fn may_ever_start(&self, tenant: TenantId) -> bool {
         self.lanes[self.lane_of(tenant)].max_permits != Some(0)
@@ -283,19 +291,19 @@ impl Queue {
     /// The order within a lane; equals go in order of arrival.
     fn item_key(&self, waiting: &Waiting) -> u64 {
         match self.order.order() {
-            Order::Fcfs | Order::Wfq | Order::Priority => 0,
+            Order::Fcfs | Order::Wfq => 0,
+            Order::Priority => self.guarded(waiting),
             Order::LeastSlack | Order::Value => waiting.rank.or(waiting.latest).unwrap_or(Tick::MAX).as_nanos(),
             Order::ShortestFirst => waiting.cost.as_nanos(),
         }
     }
 
     /// The order between lanes; equals go in order of arrival.
-    fn head_key(&self, lane: usize, key: u64, id: RequestId) -> VirtualTime {
+    fn head_key(&self, lane: usize, key: u64) -> VirtualTime {
         match self.order.order() {
             Order::Fcfs => VirtualTime::default(),
             Order::Wfq => self.order.start_tag(lane),
-            Order::Priority => VirtualTime(self.items.get(&id).map_or(0, |w| u128::from(self.guarded(w)))),
-            Order::LeastSlack | Order::ShortestFirst | Order::Value => VirtualTime(u128::from(key)),
+            Order::Priority | Order::LeastSlack | Order::ShortestFirst | Order::Value => VirtualTime(u128::from(key)),
         }
     }
 
@@ -357,8 +365,7 @@ impl Queue {
 
     /// The arrival, put back by the guard for each class.
     fn guarded(&self, waiting: &Waiting) -> u64 {
-        let class = self.lanes[self.lane_of(waiting.tenant)].class;
-        (waiting.arrived + self.guard * u64::from(class)).as_nanos()
+        (waiting.arrived + self.guard * u64::from(waiting.class)).as_nanos()
     }
 
     fn count_work(&mut self, waiting: &Waiting) {
@@ -385,7 +392,7 @@ impl Queue {
     fn relist(&mut self, index: usize) {
         let lane = &self.lanes[index];
         let head = lane.waiting.first().filter(|_| lane.may_start());
-        let entry = head.map(|&(key, id)| (self.head_key(index, key, id), id, TenantId(index as u16)));
+        let entry = head.map(|&(key, id)| (self.head_key(index, key), id, TenantId(index as u16)));
         if entry == lane.listed {
             return;
         }
@@ -446,6 +453,7 @@ mod tests {
             tenant: TenantId(0),
             bytes: 0,
             cost: Span::from_nanos(random.between(1, 1000)),
+            class: 0,
             arrived: Tick::ZERO,
             budget_ends: None,
             need: Need { input: 1, output: 1, slo: Slo::default() },

@@ -229,3 +229,24 @@ fn work_whose_deadline_is_lost_is_told_to_be_cut_once_and_holds_its_permit_until
     assert!(s.poll(ms(1_000)).is_none() && s.next_timer().is_none());
     s.audit().unwrap();
 }
+
+#[test]
+fn a_request_may_ask_for_a_later_class_than_its_tenants_and_for_no_earlier_one() {
+    let class = |class| TenantPolicy { class, ..TenantPolicy::default() };
+    let settings = Settings { order: Order::Priority, tenants: vec![class(0), class(1)], ..Settings::fcfs(vec![1]) };
+    let mut s = Scheduler::new(&settings);
+    s.offer(at(0), offer(0)).unwrap();
+    let mut held = grants(&mut s, at(0));
+    let asks = |tenant, class| Offer { class: Some(class), ..offer(tenant) };
+    let ids: Vec<RequestId> = [asks(0, 2), asks(1, 0), asks(0, 0), asks(1, 1), offer(0)]
+        .into_iter()
+        .map(|offer| s.offer(at(1), offer).unwrap())
+        .collect();
+    let mut order = Vec::new();
+    for _ in &ids {
+        s.release(at(2), held.remove(0), How::Finished, Used::default());
+        held = grants(&mut s, at(2));
+        order.push(held[0].id());
+    }
+    assert_eq!(order, [ids[2], ids[4], ids[1], ids[3], ids[0]]);
+}

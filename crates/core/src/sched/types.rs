@@ -54,7 +54,7 @@ pub struct TenantPolicy {
     pub max_queued: Option<u32>,
     /// The most bytes of its bodies that may wait.
     pub max_queued_bytes: Option<u64>,
-    /// Its class under [`Order::Priority`], 0 the first.
+    /// Its class under [`Order::Priority`], 0 the first; a request may ask for a later one.
     pub class: u32,
     /// Its limits. Under [`Order::LeastSlack`] a request with tighter ones goes no earlier for them; with
     /// `None` it does.
@@ -115,6 +115,8 @@ pub struct Offer {
     pub tenant: TenantId,
     /// The size of its body, which is held while it waits.
     pub bytes: u64,
+    /// The class that it asks for under [`Order::Priority`]; never one before its tenant's. `None` for that.
+    pub class: Option<u32>,
     /// How long it is willing to wait; the shorter of this and [`Settings::budget`] holds.
     pub budget: Option<Span>,
     /// Prompt tokens.
@@ -134,6 +136,7 @@ impl Default for Offer {
         Self {
             tenant: TenantId::default(),
             bytes: 0,
+            class: None,
             budget: None,
             input: 1,
             output: Some(1),

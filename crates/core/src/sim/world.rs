@@ -160,6 +160,7 @@ impl<'a, A: Iterator<Item = (Arrival, Prompt)>, F: FnMut(&Record<'_>)> World<'a,
             let offer = Offer {
                 tenant: TenantId(arrival.tenant),
                 bytes: u64::from(arrival.input) * 6,
+                class: None,
                 budget: None,
                 input: arrival.input,
                 output: Some(arrival.output),
