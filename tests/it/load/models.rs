@@ -35,7 +35,13 @@ async fn the_server_never_sees_more_than_the_cap_and_all_else_has_its_row() {
         // The last act ends the answer: the request is counted as gone just before.
         let last = acts.pop().unwrap();
         let (gone, work) = (Arc::clone(&at_server), Duration::from_millis(7));
-        acts.extend([Act::Pause(work), Act::Do(Arc::new(move || drop(gone.fetch_sub(1, Ordering::SeqCst)))), last]);
+        acts.extend([
+            Act::Pause(work),
+            Act::Do(Arc::new(move || {
+                gone.fetch_sub(1, Ordering::SeqCst);
+            })),
+            last,
+        ]);
         acts
     })
     .await;
