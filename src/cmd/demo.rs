@@ -1,5 +1,7 @@
 //! `elasticserve demo`: an overloaded engine server, first without and then with the gateway.
 
+mod omission;
+
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -23,7 +25,9 @@ use super::{say, say_error};
 
 /// Arguments of `elasticserve demo`.
 #[derive(clap::Args)]
-#[command(after_help = "\
+#[command(
+    args_conflicts_with_subcommands = true,
+    after_help = "\
 The server behaves like a published deployment: vLLM with an 8B model on one NVIDIA GB10. It gets
 the published overload: 200 requests of 256 prompt tokens and 64 answer tokens at 16 requests/s,
 where about 9 can be served. A useful answer starts within 1 s, goes on at 100 ms a token or faster,
@@ -37,8 +41,11 @@ Examples:
   elasticserve demo --warm         the server has seen the prompts, as when a benchmark is repeated
   elasticserve demo --json | jq '.runs[] | {name, attainment}'
 
-Exit codes: 0 done; 1 a run failed or cannot be believed; 130 interrupted.")]
+Exit codes: 0 done; 1 a run failed or cannot be believed; 130 interrupted."
+)]
 pub(crate) struct Args {
+    #[command(subcommand)]
+    experiment: Option<Experiment>,
     /// Everything four times faster, in under 20 s
     #[arg(long)]
     quick: bool,
@@ -51,6 +58,13 @@ pub(crate) struct Args {
     /// Where the run folder goes [default: runs/demo-TIME]
     #[arg(long, value_name = "DIR")]
     result_dir: Option<PathBuf>,
+}
+
+/// Another experiment than the overload.
+#[derive(clap::Subcommand)]
+enum Experiment {
+    /// Show what closed, open and capped load say about the same slow server.
+    CoordinatedOmission(omission::Args),
 }
 
 /// The published deployment.
@@ -74,7 +88,10 @@ const QUICK: f64 = 4.0;
 const PRIMING_GAP: Span = Span::from_millis(40);
 
 pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
-    let Args { quick, warm, json, result_dir } = args;
+    let Args { experiment, quick, warm, json, result_dir } = args;
+    if let Some(Experiment::CoordinatedOmission(args)) = experiment {
+        return omission::run(args);
+    }
     let folder = result_dir.unwrap_or_else(|| default_folder("demo"));
     let demo = Demo { speed: if quick { QUICK } else { 1.0 }, warm, folder };
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().context("tokio's runtime")?;

@@ -5,6 +5,7 @@
 mod command;
 mod content;
 mod models;
+mod omission;
 mod server;
 mod states;
 

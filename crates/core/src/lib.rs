@@ -18,6 +18,7 @@
 //! | [`sse`], [`openai`] | reading event streams and OpenAI-shaped bodies |
 //! | [`config`] | strict reading of TOML |
 //! | [`stats`] | quantiles and the like |
+//! | [`slow`] | a slow endpoint, and what three load models say about it |
 //! | [`sim`] | a plan, a scheduler and engine models on virtual time |
 
 pub mod config;
@@ -31,6 +32,7 @@ pub mod rng;
 pub mod sched;
 pub mod sim;
 pub mod slo;
+pub mod slow;
 pub mod sse;
 pub mod stats;
 pub mod time;

@@ -52,6 +52,7 @@ mod request;
 mod response;
 mod route;
 mod server;
+pub mod slow;
 mod stream;
 mod tokens;
 mod truth;

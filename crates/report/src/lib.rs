@@ -22,6 +22,7 @@ mod fmt;
 mod front;
 mod grid;
 mod html;
+mod omission;
 mod quantile;
 mod read;
 mod reconcile;
@@ -37,6 +38,7 @@ pub use fairness::jain;
 pub use front::{FrontLine, FrontPicture, FrontPoint, PolicyPage, PolicyTable, policies_html};
 pub use grid::grid;
 pub use html::html;
+pub use omission::{OmissionCase, OmissionPage, omission_html};
 pub use quantile::{Distribution, quantile};
 pub use read::{FORMAT, MAX_LINE, MAX_MANIFEST, ReadError, Run, is_run_folder, read_run, runs_in};
 pub use summary::{

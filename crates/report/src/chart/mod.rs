@@ -4,6 +4,7 @@
 //! light, dark, print and small screens. Shapes differ without colour too: classes by hatching, runs by
 //! dashes. Every picture has a title and a description of what it shows.
 
+mod arrivals;
 mod axis;
 mod ecdf;
 mod front;
@@ -16,6 +17,7 @@ mod timeline;
 
 use maud::{Markup, html};
 
+pub(crate) use arrivals::arrivals;
 pub(crate) use ecdf::ecdf;
 pub(crate) use front::front;
 pub(crate) use interval::intervals;
