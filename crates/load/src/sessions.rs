@@ -107,17 +107,17 @@ async fn next_turn(
     if !requests.carries_history() {
         // A long prompt takes milliseconds to write.
         let made = tokio::task::spawn_blocking(move || requests.prepare(arrival)).await;
-        return made.map_err(not_made);
+        return made.map_err(|e| not_made(&e));
     }
     history.push(*before, outcome.answer);
     let past = std::mem::take(history);
     let made = tokio::task::spawn_blocking(move || (requests.prepare_turn(arrival, &past), past)).await;
-    let (made, past) = made.map_err(not_made)?;
+    let (made, past) = made.map_err(|e| not_made(&e))?;
     *history = past;
     Ok(made)
 }
 
-fn not_made(error: tokio::task::JoinError) -> String {
+fn not_made(error: &tokio::task::JoinError) -> String {
     format!("its request could not be made: {error}")
 }
 

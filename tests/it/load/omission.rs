@@ -13,8 +13,8 @@ fn experiment(more: &[&str], folder: Option<&Path>) -> (Value, Option<i32>) {
         command.arg("--result-dir").arg(folder);
     }
     let output = command.output().unwrap();
-    let told = serde_json::from_slice(&output.stdout);
-    (told.expect(&String::from_utf8_lossy(&output.stderr)), output.status.code())
+    let told = serde_json::from_slice(&output.stdout).map_err(|_| String::from_utf8_lossy(&output.stderr).into_owned());
+    (told.unwrap(), output.status.code())
 }
 
 fn cases(told: &Value) -> BTreeMap<String, BTreeMap<String, Option<i64>>> {
@@ -72,7 +72,8 @@ fn the_experiment_on_sockets_comes_to_the_published_counts_and_keeps_the_log_of_
         let log = std::fs::read_to_string(folder.path().join(name).join("events.ndjson")).unwrap();
         let lines: Vec<Value> = log.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
         assert!(lines.is_sorted_by_key(|line| line["at_ns"].as_u64().unwrap()));
-        let count = |by: &str, event: &str| lines.iter().filter(|l| l["by"] == by && l["event"] == event).count() as i64;
+        let count =
+            |by: &str, event: &str| lines.iter().filter(|l| l["by"] == by && l["event"] == event).count() as i64;
         assert_eq!(Some(count("client", "sent")), counts["sent"]);
         assert_eq!(count("server", "received") + count("server", "rejected"), counts["sent"].unwrap());
         assert_eq!(Some(count("server", "finished")), counts["completed"]);
