@@ -30,6 +30,8 @@ enum Verb {
     Mock(cmd::mock::Args),
     /// Recompute a run's figures from its ledger.
     Report(cmd::report::Args),
+    /// Check the reader of streams, or any other, against a corpus of streams from the field.
+    Selftest(cmd::selftest::Args),
     /// Try policies and engines on virtual time, with the gateway's own scheduler.
     Sim(cmd::sim::Args),
 }
@@ -44,6 +46,7 @@ fn main() -> ExitCode {
         Verb::Load(args) => cmd::load::run(*args),
         Verb::Mock(args) => cmd::mock::run(args),
         Verb::Report(args) => cmd::report::run(args),
+        Verb::Selftest(args) => cmd::selftest::run(&args),
         Verb::Sim(args) => cmd::sim::run(args),
     };
     result.unwrap_or_else(|error| cmd::fail(&error))

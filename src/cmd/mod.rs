@@ -8,6 +8,7 @@ pub(crate) mod load;
 pub(crate) mod mock;
 mod profile;
 pub(crate) mod report;
+pub(crate) mod selftest;
 pub(crate) mod sim;
 
 use std::io::{IsTerminal, Write};

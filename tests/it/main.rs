@@ -8,6 +8,7 @@ mod mock;
 mod published;
 mod report;
 mod sched;
+mod selftest;
 mod sim;
 mod support;
 mod world;

@@ -81,7 +81,7 @@ pub struct Row {
     #[serde(rename = "gaps_ns", skip_serializing_if = "Vec::is_empty", default)]
     pub gaps: Vec<Span>,
 
-    /// Comments and empty events in the stream, which servers send to keep a connection open.
+    /// Comments in the stream, which servers send to keep a connection open; absent if there were none.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub keep_alives: Option<u32>,
     /// Prompt tokens in the plan.
