@@ -12,7 +12,7 @@ use elasticserve_core::ids::{BackendId, RequestId, TenantId};
 use elasticserve_core::outcome::{How, RejectReason, Terminal};
 use elasticserve_core::rng::{Random, Stream};
 use elasticserve_core::sched::{Action, Offer, Order, Scheduler, Settings, TenantPolicy, Ticket, Used};
-use elasticserve_core::sim::{self, GatewaySetup, Setup};
+use elasticserve_core::sim::{self, Declares, GatewaySetup, Setup};
 use elasticserve_core::slo::Slo;
 use elasticserve_core::time::{Span, Tick};
 use elasticserve_core::work::{ArrivalProcess, Extent, Lengths, Plan, PlanSpec, PlanTenant};
@@ -289,6 +289,7 @@ fn setup(plan: &Plan, random: &mut Random) -> Setup {
         overhead_in: some_time(random),
         overhead_out: some_time(random),
         release_delay: some_time(random),
+        declares: [Declares::All, Declares::Half, Declares::Hint, Declares::None][random.between(0, 3) as usize],
     });
     let warm = plan.arrivals().iter().filter(|a| a.index % 3 == 0).map(|a| (Prompt::Family(a.prompt), a.input));
     Setup { engines, gateway, warm: warm.collect() }

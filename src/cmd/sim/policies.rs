@@ -8,8 +8,8 @@ use std::process::ExitCode;
 use anyhow::Context;
 use elasticserve_core::engine::Profile;
 use elasticserve_core::sim::policies::{
-    Bar, Cache, Compared, Expected, Outcome, Policy, Row, Table, Workload, bars, front_policies, measure, search,
-    setup, tables,
+    Bar, Cache, Compared, Expected, Outcome, Policy, Row, Table, Workload, bars, by_knowledge, front_policies, measure,
+    search, setup, tables,
 };
 use elasticserve_core::sim::reproduce::Published;
 use elasticserve_report::write_file;
@@ -45,7 +45,7 @@ pub(crate) struct Args {
     /// Also search for the best that is possible with so many simulations of each tenant trace
     #[arg(long, value_name = "SIMULATIONS", num_args = 0..=1, default_missing_value = "3000", value_parser = clap::value_parser!(u32).range(2..=1_000_000))]
     hindsight: Option<u32>,
-    /// Also compare a price with caps on so many freshly drawn traces of three tenants
+    /// Also compare a price with caps, and what is known of lengths, on so many freshly drawn traces of three tenants
     #[arg(long, value_name = "TRACES", default_value_t = 0, value_parser = clap::value_parser!(u64).range(0..=10_000))]
     fresh: u64,
     /// The seed of the first fresh trace; the others follow
@@ -96,7 +96,9 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     }
     let cold = of(Workload::fixed(&published, Cache::Cold))?;
     let warm = of(Workload::fixed(&published, Cache::Warm))?;
-    let results = simulate(args, &profile, &tables(tenants.clone(), cold, warm, others), [Some(tenants), fresh])?;
+    let mut compared = tables(tenants.clone(), cold, warm, others);
+    compared.extend(fresh.clone().map(|fresh| (fresh, by_knowledge())));
+    let results = simulate(args, &profile, &compared, [Some(tenants), fresh])?;
     if let Some(path) = &args.html {
         write_file(path, &output::page(&results))?;
         say_error(&format!("wrote {}", path.display()));

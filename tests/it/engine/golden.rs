@@ -49,6 +49,7 @@ fn ledgers_are_the_same_bytes_as_ever() {
         overhead_in: Span::from_millis(1),
         overhead_out: Span::from_millis(2),
         release_delay: Span::from_millis(1),
+        ..GatewaySetup::instant(Settings::fcfs(Vec::new()))
     };
     for (name, plan, engines, gateway, expected) in [
         ("saturated, first come first served", &fixed, 1, Some(fcfs), "d64d09649f1d8e5f"),

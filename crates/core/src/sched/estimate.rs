@@ -61,9 +61,16 @@ impl Caution {
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(super) struct Need {
     pub(super) input: u32,
-    /// Answer tokens, at least 1.
+    /// Answer tokens, at least 1: as declared, or as expected.
     pub(super) output: u32,
     pub(super) slo: Slo,
+}
+
+impl Need {
+    /// The same with another length of the answer.
+    pub(super) const fn with_output(self, output: u32) -> Self {
+        Self { output, ..self }
+    }
 }
 
 impl CostModel {
@@ -117,6 +124,19 @@ impl CostModel {
         let pace = need.slo.tpot.map_or(f64::INFINITY, Span::as_millis_f64);
         let margin = 1.0 + caution.margin_permille as f64 / 1000.0;
         whole.min(room(need.slo.ttft, steps)).min(pace) / margin
+    }
+
+    /// The tokens that a request that came at `arrived` and starts at `start` can have within its limits, with the
+    /// last of them at the pace of `tpot`; [`u32::MAX`] without limits.
+    pub(super) fn tokens_in_time(&self, arrived: Tick, start: Tick, need: &Need, tpot: Span) -> u32 {
+        let first = start + self.ttft(need, tpot);
+        let late = |limit: Option<Span>| limit.is_some_and(|l| arrived + l < first);
+        if late(need.slo.ttft) || late(need.slo.e2e) {
+            return 0;
+        }
+        let Some(e2e) = need.slo.e2e else { return u32::MAX };
+        let further = (arrived + e2e).since(first).as_nanos() / tpot.as_nanos().max(1);
+        u32::try_from(further).unwrap_or(u32::MAX).saturating_add(1)
     }
 
     /// The latest time at which a request that came at `arrived` can be given a seat and still meet its

@@ -20,6 +20,7 @@
 
 mod audit;
 mod estimate;
+mod lengths;
 mod order;
 mod predict;
 mod price;
@@ -36,8 +37,9 @@ mod types;
 
 pub use audit::AuditError;
 pub use estimate::{Caution, CostModel};
+pub use lengths::{Learned, LearnedError, LengthSummary};
 pub use order::Order;
-pub use predict::{Observation, Predict, Prediction};
+pub use predict::{Basis, Observation, Predict, Prediction};
 pub use price::{Price, Stall};
 pub use rules::{Admission, Rules, RulesError};
 pub use shadow::{Counts, Shadow, Word};
@@ -49,14 +51,16 @@ use crate::ids::{BackendId, RequestId, TenantId};
 use crate::outcome::{How, RejectReason};
 use crate::time::{Span, Tick};
 use estimate::Need;
+use lengths::Lengths;
 use order::Charge;
 use predict::Forecast;
 use queue::{Queue, Waiting};
 use rate::ReleaseRate;
 use running::Running;
 
-/// Answer tokens of a request of which nothing is known.
-const ASSUMED_OUTPUT: u32 = 256;
+/// The chance to end in time that a request must have if there is a hint at its length. Without one, every chance
+/// is worth a try: it is always small for the tenants with the tightest limits.
+const LEAST_CHANCE: f64 = 0.4;
 
 #[derive(Debug)]
 struct Backend {
@@ -79,6 +83,7 @@ pub struct Scheduler {
     backends: Vec<Backend>,
     queue: Queue,
     running: Running,
+    lengths: Lengths,
     cost: CostModel,
     /// Whether work is ever cut.
     aborts: bool,
@@ -102,6 +107,7 @@ impl Scheduler {
             backends: settings.backends.iter().take(MAX_BACKENDS).map(backend).collect(),
             queue: Queue::new(settings.order, settings.guard, &settings.tenants),
             running: Running::default(),
+            lengths: Lengths::new(),
             cost: settings.cost,
             aborts: settings.tenants.iter().any(|t| t.on_miss == OnMiss::Abort),
             forecast: settings.predict.map(|predict| Forecast::new(settings.cost, predict, settings.price)),
@@ -131,6 +137,9 @@ impl Scheduler {
             *self.totals.rejected.entry(reason).or_default() += 1;
             return Err(Rejection { limit, ..self.rejection(id, offer.tenant, reason) });
         }
+        if offer.output.is_none() {
+            self.lengths.ask(self.queue.lane_of(offer.tenant), offer.hint);
+        }
         let mut waiting = self.waiting(now, id, &offer);
         let free = self.free();
         if let Some(forecast) = &mut self.forecast {
@@ -151,14 +160,15 @@ impl Scheduler {
     #[must_use]
     pub fn predict(&self, now: Tick, offer: &Offer) -> Option<Prediction> {
         let waiting = self.waiting(now, RequestId(self.next_id), offer);
-        Some(self.forecast.as_ref()?.predict(now, &waiting, &self.queue, self.free()))
+        let length = self.lengths.of(self.queue.lane_of(offer.tenant), waiting.declared, waiting.hint);
+        Some(self.forecast.as_ref()?.predict(now, &waiting, &self.queue, self.free(), &length))
     }
 
     /// Learns from running work; without effect unless [`Scheduler::learns`].
     pub fn observe(&mut self, now: Tick, id: RequestId, observation: Observation) {
-        self.running.observe(id, observation.tokens);
+        self.running.observe(id, observation.tokens, &mut self.lengths);
         if let Some(forecast) = &mut self.forecast {
-            forecast.observe(now, id, observation, &mut self.queue);
+            forecast.observe(now, id, observation, &mut self.queue, &self.lengths);
         }
     }
 
@@ -181,6 +191,32 @@ impl Scheduler {
         self.forecast.as_ref().map(Forecast::tpot)
     }
 
+    /// What is known of the lengths of a tenant's answers; `None` before one has ended or was cut.
+    #[must_use]
+    pub fn lengths(&self, tenant: TenantId) -> Option<LengthSummary> {
+        self.lengths.summary(self.queue.lane_of(tenant))
+    }
+
+    /// The lengths that were learned, to be kept over a restart, of the tenants that have a name.
+    #[must_use]
+    pub fn learned(&self, name: impl Fn(TenantId) -> Option<String>) -> Learned {
+        self.lengths.learned(name)
+    }
+
+    /// Takes over the lengths that were kept, of the tenants that are still there; meant for the start, before the
+    /// first offer.
+    ///
+    /// # Errors
+    /// A [`LearnedError`] that says what is wrong with them; nothing is changed then.
+    pub fn restore(
+        &mut self,
+        learned: &Learned,
+        tenant: impl Fn(&str) -> Option<TenantId>,
+    ) -> Result<(), LearnedError> {
+        let queue = &self.queue;
+        self.lengths.restore(learned, |name| tenant(name).map(|t| queue.lane_of(t)))
+    }
+
     /// Withdraws a waiting request; false if it no longer waits. Its place is free at once.
     pub fn cancel(&mut self, _now: Tick, id: RequestId) -> bool {
         let found = self.queue.remove(id).is_some();
@@ -195,7 +231,9 @@ impl Scheduler {
         // The only place that makes tickets also fills `running`, so the entry exists.
         let Some(work) = self.running.end(ticket.id) else { return };
         self.backends[work.backend.index()].in_use -= 1;
-        if let Some(output) = used.output.or(Some(work.seen).filter(|seen| *seen > 0)) {
+        let output = used.output.or(Some(work.seen).filter(|seen| *seen > 0));
+        self.lengths.ended(&work.tracked, output.unwrap_or(0), how == How::Finished);
+        if let Some(output) = output {
             let cost = self.cost.seat_time(used.input.unwrap_or(work.input), output);
             self.queue.settle(work.tenant, work.charge, cost);
         }
@@ -238,7 +276,10 @@ impl Scheduler {
             return Some(Action::Abort(id));
         }
         let forecast = self.forecast.as_ref();
-        let value = |w: &Waiting, weight| forecast.map_or(0, |forecast| forecast.value(now, w, weight));
+        let value = |w: &Waiting, lane, weight, on_miss| {
+            let length = self.lengths.of(lane, w.declared, w.hint);
+            forecast.map_or(0, |forecast| forecast.value(now, w, &length, weight, on_miss))
+        };
         if let Some(backend) = self.pick_backend()
             && let Some((waiting, charge)) = self.queue.pop(value)
         {
@@ -291,7 +332,9 @@ impl Scheduler {
             (Some(a), Some(b)) => Some(a.min(b)),
             (a, b) => a.or(b),
         };
-        let output = offer.output.or(offer.hint).unwrap_or(ASSUMED_OUTPUT).max(1);
+        let declared = offer.output.map(|n| n.max(1));
+        let length = self.lengths.of(self.queue.lane_of(offer.tenant), declared, offer.hint);
+        let (output, few) = (length.mean().max(1), length.few_after(0));
         Waiting {
             id,
             tenant: offer.tenant,
@@ -301,6 +344,11 @@ impl Scheduler {
             arrived: now,
             budget_ends: budget.map(|b| now + b),
             need: Need { input: offer.input, output, slo: offer.slo },
+            declared,
+            hint: offer.hint,
+            reach: length.quantile(if offer.hint.is_some() { LEAST_CHANCE } else { 0.0 }),
+            few,
+            brief: self.cost.seat_time(offer.input, few),
             latest: None,
             ranked_by: self.queue.ranked_by(offer.tenant, &offer.slo),
             rank: None,
@@ -373,9 +421,11 @@ impl Scheduler {
         let backend = &mut self.backends[id.index()];
         backend.in_use += 1;
         backend.last_grant = self.grants;
-        self.running.start(waiting, id, charge, self.queue.on_miss(waiting.tenant));
+        let lane = self.queue.lane_of(waiting.tenant);
+        let tracked = self.lengths.started(lane, waiting.hint);
+        self.running.start(waiting, id, charge, self.queue.on_miss(waiting.tenant), tracked);
         if let Some(forecast) = &mut self.forecast {
-            forecast.started(now, waiting, self.queue.lane_of(waiting.tenant));
+            forecast.started(now, waiting, lane);
         }
         let waited = now.since(waiting.arrived);
         Ticket { id: waiting.id, backend: id, tenant: waiting.tenant, granted: now, waited }

@@ -13,12 +13,15 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 use std::num::NonZeroU32;
 
+use super::OnMiss;
 use super::estimate::{Caution, CostModel, LiveTpot, Need};
+use super::lengths::{Length, Lengths};
 use super::price::{InFlight, Market, Price};
 use super::queue::{Queue, Waiting};
 use crate::ids::RequestId;
 use crate::outcome::RejectReason;
 use crate::time::{Span, Tick};
+use serde::{Deserialize, Serialize};
 
 /// What admission by prediction goes by, beside [`Settings::cost`](super::Settings::cost).
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
@@ -43,8 +46,37 @@ pub struct Prediction {
     pub tpot: Span,
     /// The latest start that keeps the request's limits with due caution; `None` if none does.
     pub latest_start: Option<Tick>,
-    /// When a seat will be free for it.
+    /// When a seat will be free for it. Answers of unknown length that go first are taken to be as short as one
+    /// in ten of them, so nobody is refused for what may yet be over soon.
     pub start: Tick,
+    /// What the length of its answer is known by.
+    pub basis: Basis,
+    /// The chance that it keeps its limits if it starts then, in thousandths.
+    pub chance_permille: u16,
+}
+
+/// What the length of an answer is known by.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Basis {
+    /// It was declared.
+    Declared,
+    /// It was learned from the tenant's answers with the same hint.
+    Hinted,
+    /// It was learned.
+    Learned,
+}
+
+impl Basis {
+    /// The name in logs.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Declared => "declared",
+            Self::Hinted => "hinted",
+            Self::Learned => "learned",
+        }
+    }
 }
 
 /// The prediction's memory.
@@ -68,8 +100,12 @@ struct Running {
     lane: usize,
     arrived: Tick,
     need: Need,
+    declared: Option<u32>,
+    hint: Option<u32>,
     /// Tokens that came.
     seen: u32,
+    /// Tokens that are still to come at least, as declared or as most answers have.
+    left: u32,
     /// When the last one came, or the permit was granted.
     last: Tick,
 }
@@ -78,8 +114,10 @@ struct Running {
 /// a fluid, whose error is small against a wait that long.
 const EXACT_WAITING: usize = 32;
 const EXACT_RUNNING: usize = 256;
-/// What waiting loses is looked at over so long.
-const VALUE_STEP: Span = Span::from_secs(1);
+/// What waiting loses is looked at over so many tokens' time.
+const VALUE_STEP: u64 = 20;
+/// A value of 1 in the integers that they are compared by.
+const VALUE_SCALE: f64 = (1u64 << 40) as f64;
 /// What waits is judged anew when the time per token has moved by one part in this many.
 const REJUDGE: u64 = 50;
 
@@ -139,7 +177,7 @@ impl Forecast {
     /// The latest start at the pace of now.
     fn latest(&self, waiting: &Waiting, queue: &Queue) -> Option<Tick> {
         let tpot = self.promised(queue.lane_of(waiting.tenant));
-        self.cost.latest_start(waiting.arrived, &waiting.need, tpot, &self.caution)
+        self.cost.latest_start(waiting.arrived, &waiting.promised(), tpot, &self.caution)
     }
 
     /// The time per token at which a tenant is judged.
@@ -171,29 +209,65 @@ impl Forecast {
     /// The latest start by what no request can beat: without caution, on an engine that does nothing else.
     fn latest_at_best(&self, newcomer: &Waiting, tpot: Span) -> Option<Tick> {
         let cost = self.cost.at_best();
-        cost.latest_start(newcomer.arrived, &newcomer.need, cost.idle_tpot.min(tpot), &Caution::NONE)
+        cost.latest_start(
+            newcomer.arrived,
+            &newcomer.need.with_output(newcomer.declared.unwrap_or(1)),
+            cost.idle_tpot.min(tpot),
+            &Caution::NONE,
+        )
     }
 
     /// What would be known of a newcomer.
-    pub(super) fn predict(&self, now: Tick, newcomer: &Waiting, queue: &Queue, free: u32) -> Prediction {
+    pub(super) fn predict(
+        &self,
+        now: Tick,
+        newcomer: &Waiting,
+        queue: &Queue,
+        free: u32,
+        length: &Length<'_>,
+    ) -> Prediction {
         let tpot = self.tpot.get();
-        let latest_start = self.cost.latest_start(newcomer.arrived, &newcomer.need, tpot, &self.caution);
+        let latest_start = self.latest(newcomer, queue);
         let placed = Waiting { latest: latest_start, rank: self.rank(newcomer), ..newcomer.clone() };
-        Prediction { tpot, latest_start, start: self.predicted_start(now, &placed, queue, free) }
+        let start = self.predicted_start(now, &placed, queue, free);
+        let in_time = self.cost.tokens_in_time(newcomer.arrived, start, &newcomer.need, tpot);
+        let basis = match (newcomer.declared, newcomer.hint) {
+            (Some(_), _) => Basis::Declared,
+            (None, Some(_)) => Basis::Hinted,
+            (None, None) => Basis::Learned,
+        };
+        Prediction { tpot, latest_start, start, basis, chance_permille: (length.within(in_time) * 1000.0) as u16 }
     }
 
     /// The latest start by the limits that a request is ranked by, where those are not its own.
     pub(super) fn rank(&self, waiting: &Waiting) -> Option<Tick> {
-        let need = Need { slo: waiting.ranked_by?, ..waiting.need };
+        let need = Need { slo: waiting.ranked_by?, ..waiting.promised() };
         self.cost.latest_start(waiting.arrived, &need, self.tpot.get(), &self.caution)
     }
 
-    /// What is lost if a waiting request waits for one more second, as weight per expected second of a seat.
-    pub(super) fn value(&self, now: Tick, waiting: &Waiting, weight: NonZeroU32) -> u128 {
-        let Some(latest) = waiting.latest else { return 0 };
-        let lost = now <= latest && latest < now + VALUE_STEP;
-        let seat = self.cost.e2e(&waiting.need, self.tpot.get()).as_nanos().max(1);
-        if lost { u128::from(weight.get()) * u128::from(u64::MAX / seat) } else { 0 }
+    /// What is lost if a waiting request waits for the time of some tokens more: its weight times what its chance to end in
+    /// time falls by, for each expected second of a seat.
+    pub(super) fn value(
+        &self,
+        now: Tick,
+        waiting: &Waiting,
+        length: &Length<'_>,
+        weight: NonZeroU32,
+        on_miss: OnMiss,
+    ) -> u128 {
+        let tpot = self.tpot.get();
+        let tokens = |start| self.cost.tokens_in_time(waiting.arrived, start, &waiting.need, tpot);
+        let (soon, later) = (tokens(now), tokens(now + tpot * VALUE_STEP));
+        let lost = (length.within(soon) - length.within(later)).max(0.0);
+        let takes = match on_miss {
+            OnMiss::Finish => length.mean_within(u32::MAX),
+            OnMiss::Abort => length.mean_within(soon),
+        };
+        // Its prompt also holds up all that runs.
+        let stall = self.cost.prefill_per_token * (u64::from(waiting.need.input) * self.running.len() as u64);
+        let first = (self.cost.ttft(&waiting.need, tpot) + stall).as_secs_f64();
+        let seat = first + (takes - 1.0).max(0.0) * tpot.as_secs_f64();
+        (lost * f64::from(weight.get()) / seat * VALUE_SCALE) as u128
     }
 
     /// When a seat will be free for the newcomer.
@@ -227,17 +301,30 @@ impl Forecast {
 
     pub(super) fn started(&mut self, now: Tick, waiting: &Waiting, lane: usize) {
         let need = waiting.need;
-        self.tokens_left += u64::from(need.output);
-        self.running.insert(waiting.id, Running { lane, arrived: waiting.arrived, need, seen: 0, last: now });
+        self.tokens_left += u64::from(waiting.few);
+        let (declared, hint, left) = (waiting.declared, waiting.hint, waiting.few);
+        let running = Running { lane, arrived: waiting.arrived, need, declared, hint, seen: 0, left, last: now };
+        self.running.insert(waiting.id, running);
     }
 
-    pub(super) fn observe(&mut self, now: Tick, id: RequestId, observation: Observation, queue: &mut Queue) {
+    pub(super) fn observe(
+        &mut self,
+        now: Tick,
+        id: RequestId,
+        observation: Observation,
+        queue: &mut Queue,
+        lengths: &Lengths,
+    ) {
         let streams = self.running.len();
         let Some(running) = self.running.get_mut(&id) else { return };
-        let before = running.left();
         running.seen = running.seen.saturating_add(observation.tokens);
         running.last = now;
-        self.tokens_left -= u64::from(before - running.left());
+        let left = match running.declared {
+            Some(length) => length.saturating_sub(running.seen),
+            None => lengths.of(running.lane, None, running.hint).few_after(running.seen),
+        };
+        self.tokens_left = self.tokens_left - u64::from(running.left) + u64::from(left);
+        running.left = left;
         if let Some(gap) = observation.gap
             && observation.tokens > 0
             && !self.follows
@@ -256,7 +343,7 @@ impl Forecast {
 
     pub(super) fn ended(&mut self, id: RequestId, queue: &mut Queue) {
         let Some(running) = self.running.remove(&id) else { return };
-        self.tokens_left -= u64::from(running.left());
+        self.tokens_left -= u64::from(running.left);
         if self.running.is_empty() && !self.follows {
             // The next one finds an idle engine.
             self.tpot.reset();
@@ -273,21 +360,18 @@ impl Forecast {
         let (cost, caution) = (&self.cost, &self.caution);
         // What cannot make it any more expires at once.
         queue.rejudge(|lane, w| {
-            let latest = cost.latest_start(w.arrived, &w.need, self.promised(lane), caution).unwrap_or(Tick::ZERO);
+            let latest =
+                cost.latest_start(w.arrived, &w.promised(), self.promised(lane), caution).unwrap_or(Tick::ZERO);
             (Some(latest), self.rank(w))
         });
     }
 }
 
 impl Running {
-    fn left(&self) -> u32 {
-        self.need.output.saturating_sub(self.seen)
-    }
-
     /// When its seat will be free.
     fn end(&self, cost: &CostModel, tpot: Span) -> Tick {
         // A server that gives more than was declared is taken to be at its last token.
-        let left = u64::from(self.left().max(1));
+        let left = u64::from(self.left.max(1));
         if self.seen == 0 {
             self.last + cost.ttft(&self.need, tpot) + tpot * (left - 1)
         } else {

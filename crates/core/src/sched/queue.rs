@@ -27,6 +27,15 @@ pub(super) struct Waiting {
     /// When its wait limit ends.
     pub(super) budget_ends: Option<Tick>,
     pub(super) need: Need,
+    /// Answer tokens, where it declares them.
+    pub(super) declared: Option<u32>,
+    pub(super) hint: Option<u32>,
+    /// The answer tokens that it must have time for.
+    pub(super) reach: u32,
+    /// The answer tokens that it is taken to have when others are told what goes before them.
+    pub(super) few: u32,
+    /// How long it is then taken to hold a seat.
+    pub(super) brief: Span,
     /// When a start becomes too late for its limits, at the pace of the last look.
     pub(super) latest: Option<Tick>,
     /// The limits that its place under [`Order::LeastSlack`] goes by, if not its own.
@@ -67,6 +76,11 @@ const LOOKED_AT: usize = 256;
 type Head = (VirtualTime, RequestId, TenantId);
 
 impl Waiting {
+    /// What it must have time for.
+    pub(super) fn promised(&self) -> Need {
+        self.need.with_output(self.reach)
+    }
+
     fn expires(&self) -> Option<Tick> {
         [self.budget_ends, self.latest].into_iter().flatten().min()
     }
@@ -221,7 +235,10 @@ impl Queue {
 
     /// Takes the request that goes next, or under [`Order::Value`] the one of those that expire first for which
     /// `value` is greatest, and counts a permit as held by its tenant.
-    pub(super) fn pop(&mut self, value: impl Fn(&Waiting, NonZeroU32) -> u128) -> Option<(Waiting, Charge)> {
+    pub(super) fn pop(
+        &mut self,
+        value: impl Fn(&Waiting, usize, NonZeroU32, OnMiss) -> u128,
+    ) -> Option<(Waiting, Charge)> {
         let &(_, first, _) = self.heads.first()?;
         let id = match self.order.order() {
             Order::Value => self.most_valuable(value).unwrap_or(first),
@@ -236,10 +253,13 @@ impl Queue {
     }
 
     /// Of equals, the one that expires first.
-    fn most_valuable(&self, value: impl Fn(&Waiting, NonZeroU32) -> u128) -> Option<RequestId> {
+    fn most_valuable(&self, value: impl Fn(&Waiting, usize, NonZeroU32, OnMiss) -> u128) -> Option<RequestId> {
         let looked_at = self.expiries.iter().take(LOOKED_AT).filter_map(|(_, id)| self.items.get(id));
         let may_start = looked_at.filter(|w| self.lanes[self.lane_of(w.tenant)].may_start());
-        let valued = may_start.map(|w| (value(w, self.order.weight(self.lane_of(w.tenant))), w.id));
+        let valued = may_start.map(|w| {
+            let lane = self.lane_of(w.tenant);
+            (value(w, lane, self.order.weight(lane), self.lanes[lane].on_miss), w.id)
+        });
         valued.reduce(|best, next| if next.0 > best.0 { next } else { best }).map(|(_, id)| id)
     }
 
@@ -334,8 +354,12 @@ impl Queue {
     /// What goes before a newcomer, in order.
     pub(super) fn needs_ahead_of(&self, newcomer: &Waiting) -> impl Iterator<Item = Need> {
         let place = self.place(newcomer);
-        let mut ahead: Vec<(u64, RequestId, Need)> =
-            self.items.values().map(|w| (self.place(w), w.id, w.need)).filter(|(at, ..)| *at <= place).collect();
+        let mut ahead: Vec<(u64, RequestId, Need)> = self
+            .items
+            .values()
+            .map(|w| (self.place(w), w.id, w.need.with_output(w.few)))
+            .filter(|(at, ..)| *at <= place)
+            .collect();
         ahead.sort_unstable_by_key(|(at, id, _)| (*at, *id));
         ahead.into_iter().map(|(.., need)| need)
     }
@@ -371,7 +395,7 @@ impl Queue {
     fn count_work(&mut self, waiting: &Waiting) {
         let bucket = self.place(waiting) >> BUCKET;
         for size in 0..SIZES {
-            *self.work.entry((size, bucket >> (DIGIT * size))).or_default() += waiting.cost;
+            *self.work.entry((size, bucket >> (DIGIT * size))).or_default() += waiting.brief;
         }
     }
 
@@ -380,7 +404,7 @@ impl Queue {
         for size in 0..SIZES {
             let key = (size, bucket >> (DIGIT * size));
             if let Some(work) = self.work.get_mut(&key) {
-                *work = work.saturating_sub(waiting.cost);
+                *work = work.saturating_sub(waiting.brief);
                 if *work == Span::ZERO {
                     self.work.remove(&key);
                 }
@@ -452,11 +476,16 @@ mod tests {
             id: RequestId(id),
             tenant: TenantId(0),
             bytes: 0,
-            cost: Span::from_nanos(random.between(1, 1000)),
+            cost: Span::from_nanos(1),
             class: 0,
             arrived: Tick::ZERO,
             budget_ends: None,
             need: Need { input: 1, output: 1, slo: Slo::default() },
+            declared: Some(1),
+            hint: None,
+            reach: 1,
+            few: 1,
+            brief: Span::from_nanos(random.between(1, 1000)),
             latest: Some(Tick::from_nanos(random.next_u64() >> random.between(0, 40))),
             ranked_by: None,
             rank: None,
@@ -468,7 +497,7 @@ mod tests {
             }
             let newcomer = waiting(id + 1000, &mut random);
             let place = |w: &Waiting| queue.place(w) >> BUCKET;
-            let ahead = queue.items.values().filter(|w| place(w) <= place(&newcomer)).map(|w| w.cost);
+            let ahead = queue.items.values().filter(|w| place(w) <= place(&newcomer)).map(|w| w.brief);
             assert_eq!(queue.work_ahead_of(&newcomer), ahead.sum::<Span>());
         }
         for id in 0..600 {

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::OnMiss;
+use super::lengths::{Lengths, Tracked};
 use super::order::Charge;
 use super::queue::Waiting;
 use crate::ids::{BackendId, RequestId, TenantId};
@@ -17,6 +18,7 @@ pub(super) struct Work {
     pub(super) input: u32,
     /// Answer tokens that were observed.
     pub(super) seen: u32,
+    pub(super) tracked: Tracked,
     /// When it must have ended.
     ends_by: Option<Tick>,
     /// Its entry among the deadlines.
@@ -36,21 +38,29 @@ impl Running {
         self.all.len()
     }
 
-    pub(super) fn start(&mut self, waiting: &Waiting, backend: BackendId, charge: Charge, on_miss: OnMiss) {
+    pub(super) fn start(
+        &mut self,
+        waiting: &Waiting,
+        backend: BackendId,
+        charge: Charge,
+        on_miss: OnMiss,
+        tracked: Tracked,
+    ) {
         let arrived = waiting.arrived;
         let lost = |limit: Option<Span>| limit.filter(|_| on_miss == OnMiss::Abort).map(|l| arrived + l + NANOSECOND);
         let (first, ends_by) = (lost(waiting.need.slo.ttft), lost(waiting.need.slo.e2e));
         let (tenant, input) = (waiting.tenant, waiting.need.input);
         let armed = [first, ends_by].into_iter().flatten().min();
         self.lost.extend(armed.map(|at| (at, waiting.id)));
-        self.all.insert(waiting.id, Work { backend, tenant, charge, input, seen: 0, ends_by, armed });
+        self.all.insert(waiting.id, Work { backend, tenant, charge, input, seen: 0, tracked, ends_by, armed });
     }
 
     /// Answer tokens came.
-    pub(super) fn observe(&mut self, id: RequestId, tokens: u32) {
+    pub(super) fn observe(&mut self, id: RequestId, tokens: u32, lengths: &mut Lengths) {
         let Some(work) = self.all.get_mut(&id) else { return };
         let first = work.seen == 0 && tokens > 0;
         work.seen = work.seen.saturating_add(tokens);
+        lengths.seen(&mut work.tracked, work.seen);
         if first && let Some(at) = work.armed {
             self.lost.remove(&(at, id));
             work.armed = work.ends_by;

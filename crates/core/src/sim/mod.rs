@@ -12,4 +12,4 @@ mod world;
 pub use figures::{Figures, Tally};
 pub use record::{Ending, Gaps, Record};
 pub use single_worker::{SingleWorker, SingleWorkerError, single_worker};
-pub use world::{GatewaySetup, Setup, run, run_arrivals};
+pub use world::{Declares, GatewaySetup, Setup, run, run_arrivals};

@@ -7,6 +7,7 @@ use crate::engine::{Emission, Engine, Profile, Prompt, SeqId, Work};
 use crate::ids::{RequestId, TenantId};
 use crate::ledger::Row;
 use crate::outcome::{How, RejectReason};
+use crate::rng::mix;
 use crate::sched::{Action, AuditError, Observation, Offer, OnMiss, Scheduler, Settings, Ticket, Used};
 use crate::slo::Slo;
 use crate::time::{Span, Tick};
@@ -34,13 +35,49 @@ pub struct GatewaySetup {
     pub overhead_out: Span,
     /// From the end of a stream to the next waiter's release.
     pub release_delay: Span,
+    /// What requests say of the length of their answers.
+    pub declares: Declares,
+}
+
+/// What requests say of the length of their answers.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
+pub enum Declares {
+    /// Each the exact length.
+    #[default]
+    All,
+    /// Every other one, at random, the exact length; the rest nothing.
+    Half,
+    /// Each the least of 64, 128, 256 and so on that the answer keeps to, as a hint.
+    Hint,
+    /// Nothing.
+    None,
+}
+
+impl Declares {
+    /// The least hint.
+    const LEAST: u32 = 64;
+
+    fn length(self, arrival: &Arrival) -> Option<u32> {
+        let tells = match self {
+            Self::All => true,
+            Self::Half => mix(2, u64::from(arrival.index)) & 1 == 0,
+            Self::Hint | Self::None => false,
+        };
+        tells.then_some(arrival.output)
+    }
+
+    fn hint(self, arrival: &Arrival) -> Option<u32> {
+        (self == Self::Hint).then(|| arrival.output.checked_next_power_of_two().unwrap_or(u32::MAX).max(Self::LEAST))
+    }
 }
 
 impl GatewaySetup {
     /// A gateway that takes no time of its own.
     #[must_use]
     pub fn instant(scheduler: Settings) -> Self {
-        Self { scheduler, overhead_in: Span::ZERO, overhead_out: Span::ZERO, release_delay: Span::ZERO }
+        let zero = Span::ZERO;
+        let (overhead_in, overhead_out, release_delay) = (zero, zero, zero);
+        Self { scheduler, overhead_in, overhead_out, release_delay, declares: Declares::All }
     }
 }
 
@@ -163,8 +200,8 @@ impl<'a, A: Iterator<Item = (Arrival, Prompt)>, F: FnMut(&Record<'_>)> World<'a,
                 class: None,
                 budget: None,
                 input: arrival.input,
-                output: Some(arrival.output),
-                hint: None,
+                output: gateway.setup.declares.length(&arrival),
+                hint: gateway.setup.declares.hint(&arrival),
                 slo: self.tenants.get(usize::from(arrival.tenant)).map_or(Slo::default(), |t| t.slo),
             };
             match gateway.scheduler.offer(now, offer) {

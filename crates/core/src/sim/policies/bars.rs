@@ -1,8 +1,9 @@
 //! What policies must reach.
 
-use super::table::{BUDGET, FAIR_CAPPED, HAND_CAPPED, LEAST_SLACK, PRICED};
+use super::table::{BUDGET, FAIR_CAPPED, HALF, HAND_CAPPED, HINTED, LEAST_SLACK, PRICED, UNKNOWN, VALUE};
 use super::{Admission, Outcome, Policy, Table};
 use crate::sched::Order;
+use crate::sim::Declares;
 
 /// A figure with the bound that it must keep.
 #[derive(Clone, Debug, PartialEq)]
@@ -47,6 +48,7 @@ pub fn bars(tenants: &Table, cold: &Table, warm: &Table, hindsight: Option<f64>)
     if let (Some(priced), Some(capped)) = (tenants.mean_of(&PRICED), tenants.mean_of(&HAND_CAPPED)) {
         all.extend(dominates(&priced, &capped));
     }
+    all.extend(undeclared(tenants));
     all.extend(signs(tenants));
     all.extend(fixed(cold));
     all.extend(fixed(warm));
@@ -72,6 +74,29 @@ fn dominates(priced: &Outcome, capped: &Outcome) -> [Bar; 5] {
         Bar::least(name("lowest tenant"), lowest(priced), lowest(capped)),
         Bar::least(name("offered work that is not admitted to miss"), met(priced), met(capped)),
     ]
+}
+
+/// What must be reached where the lengths of answers are not declared, or hardly.
+fn undeclared(tenants: &Table) -> Vec<Bar> {
+    let of = |policy: Policy| tenants.mean_of(&policy).map(|o| (format!("{policy}: "), o));
+    let mut all = Vec::new();
+    for (policy, least) in [(UNKNOWN, 50.0), (UNKNOWN.aborting(), 53.0), (HINTED.aborting(), 58.0), (VALUE, 65.0)] {
+        let Some((name, outcome)) = of(policy) else { continue };
+        all.push(Bar::least(format!("{name}attainment"), percent(outcome.attainment), least));
+        if policy.declares == Declares::None {
+            // The first tenant has the tightest limits.
+            let strictest = outcome.tenants.first().copied().unwrap_or(0.0);
+            all.push(Bar::least(format!("{name}strictest tenant"), percent(strictest), 10.0));
+        }
+    }
+    if let (Some((_, nothing)), Some((name, half)), Some((_, everything))) =
+        (of(UNKNOWN.aborting()), of(HALF.aborting()), of(VALUE))
+    {
+        let gain = |more: &Outcome, less: &Outcome| percent(more.attainment - less.attainment);
+        all.push(Bar::least(format!("{name}gain over none"), gain(&half, &nothing), 0.0));
+        all.push(Bar::least(format!("{name}what all would gain"), gain(&everything, &half), 0.0));
+    }
+    all
 }
 
 /// The effects of fair queueing that were measured: it is fairer, and moves answers from the last tenant

@@ -16,7 +16,7 @@ pub use crate::sched::Admission;
 pub use bars::{Bar, bars};
 pub use hindsight::{Hindsight, search};
 pub use policy::Policy;
-pub use table::{Compared, Expected, Front, Row, Table, front_policies, tables};
+pub use table::{Compared, Expected, Front, Row, Table, by_knowledge, front_policies, tables};
 pub use workload::{Cache, Workload, WorkloadError};
 
 use super::{GatewaySetup, Setup, run};
@@ -142,6 +142,7 @@ pub fn setup(workload: &Workload, plan: &Plan, profile: &Profile, policy: &Polic
             overhead_in: times.overhead_in,
             overhead_out: times.overhead_out,
             release_delay: times.release_delay,
+            declares: policy.declares,
         }),
         warm: match workload.cache {
             Cache::Cold => Vec::new(),

@@ -2,6 +2,7 @@
 
 use super::{Admission, Outcome, Policy, Workload};
 use crate::sched::Order;
+use crate::sim::Declares;
 use crate::time::Span;
 
 /// What was measured or computed before, to stand beside a row: attainment in percent, good answers per
@@ -69,6 +70,12 @@ pub(super) const HAND_CAPPED: Policy = LEAST_SLACK.capped(HAND_CAP);
 pub(super) const FAIR_CAPPED: Policy = Policy::new(Order::LeastSlack, Admission::Price(0.0)).capped(FAIR_CAP);
 pub(super) const PRICED: Policy = Policy::new(Order::LeastSlack, Admission::Price(MU));
 
+/// Where lengths are not declared: an answer is worth the same whoever's it is, as attainment counts it.
+pub(super) const VALUE: Policy = Policy::new(Order::Value, Admission::Predict).unweighted();
+pub(super) const UNKNOWN: Policy = VALUE.knowing(Declares::None);
+pub(super) const HINTED: Policy = VALUE.knowing(Declares::Hint);
+pub(super) const HALF: Policy = VALUE.knowing(Declares::Half);
+
 /// A workload with the policies to run on it.
 pub type Compared = (Workload, Vec<(Policy, Option<Expected>)>);
 
@@ -88,7 +95,7 @@ fn on_tenants() -> Vec<(Policy, Option<Expected>)> {
     let other = |attainment, goodput, jain| {
         Some(Expected { source: "another simulator", attainment, goodput: Some(goodput), jain: Some(jain) })
     };
-    vec![
+    [
         (Policy::new(Fcfs, Admission::None), other(18.4, 0.74, 0.710)),
         (Policy::new(Fcfs, BUDGET), published(39.0, 2.29, 0.744)),
         (Policy::new(Wfq, BUDGET), published(38.7, 2.26, 0.904)),
@@ -102,6 +109,27 @@ fn on_tenants() -> Vec<(Policy, Option<Expected>)> {
         (FAIR_CAPPED, None),
         (Policy::new(Order::LeastSlack, Admission::Price(0.0)), None),
         (PRICED, other(64.2, 3.98, 0.917)),
+    ]
+    .into_iter()
+    .chain(by_knowledge())
+    .collect()
+}
+
+/// What is known of the lengths of answers, from nothing to everything.
+#[must_use]
+pub fn by_knowledge() -> Vec<(Policy, Option<Expected>)> {
+    let other = |attainment| Some(Expected { source: "another simulator", attainment, goodput: None, jain: None });
+    vec![
+        (Policy::new(Order::Wfq, BUDGET).knowing(Declares::None), other(40.2)),
+        (UNKNOWN, other(53.9)),
+        (UNKNOWN.aborting(), other(57.1)),
+        (Policy::new(Order::Value, Admission::Predict).knowing(Declares::None).aborting(), None),
+        (Policy::new(Order::LeastSlack, Admission::Predict).knowing(Declares::None).aborting(), None),
+        (HINTED, None),
+        (HINTED.aborting(), other(61.4)),
+        (HALF, None),
+        (HALF.aborting(), other(62.3)),
+        (VALUE, other(67.3)),
     ]
 }
 
@@ -118,7 +146,7 @@ fn on_fixed(best_budget: f64) -> Vec<(Policy, Option<Expected>)> {
 
 /// Every order with every kind of admission.
 fn everything() -> Vec<(Policy, Option<Expected>)> {
-    let orders = [Order::Fcfs, Order::Wfq, Order::Priority, Order::LeastSlack, Order::ShortestFirst];
+    let orders = [Order::Fcfs, Order::Wfq, Order::Priority, Order::LeastSlack, Order::ShortestFirst, Order::Value];
     let of = |admission: Admission| orders.map(|order| (Policy::new(order, admission), None));
     [BUDGET, Admission::Predict, Admission::Price(0.0), Admission::Price(MU)].into_iter().flat_map(of).collect()
 }

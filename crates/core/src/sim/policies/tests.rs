@@ -29,7 +29,7 @@ fn row(workload: &Workload, policy: &Policy, expected: Option<Expected>) -> Row 
 fn every_bar_is_there_and_holds_with_nothing_tuned_to_a_workload() {
     let [tenants, cold, warm] = simulated();
     let all = bars(&tenants, &cold, &warm, Some(0.684));
-    assert_eq!(all.len(), 26);
+    assert_eq!(all.len(), 34);
     assert!(all.iter().all(|bar| bar.ok), "{:#?}", all.iter().filter(|bar| !bar.ok).collect::<Vec<_>>());
 }
 
@@ -44,6 +44,16 @@ fn a_policy_that_does_worse_breaks_its_bars() {
     let broken: Vec<Bar> = bars(&tenants, &cold, &warm, Some(0.684)).into_iter().filter(|bar| !bar.ok).collect();
     assert_eq!(broken.len(), 3, "{broken:#?}");
     assert!(broken.iter().all(|bar| bar.name.starts_with("least-slack + predict:")));
+}
+
+#[test]
+fn learned_lengths_beat_a_budget_and_cutting_what_is_late_helps() {
+    let workload = Workload::tenants(&Published::built_in().unwrap()).unwrap();
+    let of = |policy: Policy| row(&workload, &policy, None).mean().unwrap().attainment;
+    let unknown = Policy::new(Order::Value, Admission::Predict).unweighted().knowing(crate::sim::Declares::None);
+    let budget = Policy::new(Order::Fcfs, Admission::Budget(Span::from_millis(750)));
+    assert!(of(unknown) > of(budget) + 0.1, "{} {}", of(unknown), of(budget));
+    assert!(of(unknown.aborting()) > of(unknown), "{}", of(unknown.aborting()));
 }
 
 #[test]

@@ -5,7 +5,7 @@
 use super::published::GatewayTimes;
 use crate::engine::{Profile, Prompt};
 use crate::sched::{AuditError, CostModel, Order, Settings, TenantPolicy};
-use crate::sim::{Figures, GatewaySetup, Setup, Tally, run};
+use crate::sim::{Declares, Figures, GatewaySetup, Setup, Tally, run};
 use crate::time::Span;
 use crate::work::Plan;
 
@@ -102,6 +102,7 @@ impl GatewayConditions {
             overhead_in: times.overhead_in,
             overhead_out: times.overhead_out,
             release_delay: times.release_delay,
+            declares: Declares::All,
         }
     }
 }
