@@ -4,7 +4,7 @@ mod cmd;
 
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 /// Keep a shared LLM server useful under overload, and prove that it is.
 #[derive(Parser)]
@@ -37,13 +37,15 @@ enum Verb {
 }
 
 fn main() -> ExitCode {
-    let cli = Cli::parse();
+    let matches = Cli::command().get_matches();
+    let given = matches.subcommand().map(|(_, flags)| cmd::load::Given::of(flags)).unwrap_or_default();
+    let cli = Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
     let result = match cli.verb {
         Verb::Check(args) => cmd::check::run(&args),
         Verb::Demo(args) => cmd::demo::run(args),
         Verb::Explain(args) => cmd::explain::run(&args),
         Verb::Gateway(args) => cmd::gateway::run(args),
-        Verb::Load(args) => cmd::load::run(*args),
+        Verb::Load(args) => cmd::load::run(*args, &given),
         Verb::Mock(args) => cmd::mock::run(args),
         Verb::Report(args) => cmd::report::run(args),
         Verb::Selftest(args) => cmd::selftest::run(&args),

@@ -1,8 +1,12 @@
 //! `elasticserve load`.
 
 mod args;
+mod conflicts;
+mod flags;
+mod given;
 pub(crate) mod plan;
 pub(crate) mod progress;
+mod scenario;
 pub(crate) mod work;
 
 use std::collections::BTreeMap;
@@ -22,16 +26,17 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use super::{BadConfig, say, say_error, start_logging};
 pub(crate) use args::Args;
+pub(crate) use given::Given;
 
 /// As shells report a program that Ctrl-C ended.
 pub(crate) const INTERRUPTED: u8 = 130;
 
-pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
+pub(crate) fn run(mut args: Args, given: &Given) -> anyhow::Result<ExitCode> {
     start_logging();
-    let plan = plan::from_args(&args.work)?;
-    if args.plan_only {
-        say(plan.to_ndjson().trim_end());
-        return Ok(ExitCode::SUCCESS);
+    let (plan, settings) = plan::with_settings(&args.work)?;
+    settings.fill(&mut args, given);
+    if let Some(file) = &args.plan_only {
+        return plan::write(&plan, file.as_deref());
     }
     let folder = args.result_dir.clone().unwrap_or_else(|| default_folder(&args.name));
     let as_json = args.json;

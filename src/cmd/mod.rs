@@ -28,9 +28,16 @@ Exit codes:
 /// The configuration is wrong and nothing was started: `EX_USAGE` of sysexits.
 pub(crate) const BAD_CONFIG: u8 = 64;
 
+/// The command line is wrong, as for what clap finds.
+const BAD_USAGE: u8 = 2;
+
 /// Says on stderr what went wrong, causes included.
 pub(crate) fn fail(error: &anyhow::Error) -> ExitCode {
-    let code = if error.is::<BadConfig>() { BAD_CONFIG } else { 1 };
+    let code = match error {
+        error if error.is::<BadConfig>() => BAD_CONFIG,
+        error if error.is::<BadUsage>() => BAD_USAGE,
+        _ => 1,
+    };
     say_error(&format!("error: {error:#}"));
     ExitCode::from(code)
 }
@@ -46,6 +53,18 @@ impl std::fmt::Display for BadConfig {
 }
 
 impl std::error::Error for BadConfig {}
+
+/// Flags that do not go together. Exits with 2, as clap does.
+#[derive(Debug)]
+pub(crate) struct BadUsage(pub(crate) String);
+
+impl std::fmt::Display for BadUsage {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for BadUsage {}
 
 /// Prints a result on stdout. A reader that has gone is not an error.
 pub(crate) fn say(text: &str) {

@@ -5,6 +5,7 @@ mod engine;
 mod gateway;
 mod load;
 mod mock;
+mod plans;
 mod published;
 mod report;
 mod sched;

@@ -41,7 +41,7 @@ Exit codes:
 pub(crate) struct Args {
     /// The server, such as http://127.0.0.1:8000.
     #[arg(long, visible_alias = "base-url", env = "OPENAI_BASE_URL", hide_env_values = true, value_name = "URL", help_heading = TARGET)]
-    #[arg(required_unless_present = "plan_only")]
+    #[arg(required_unless_present_any = ["plan_only", "scenario"])]
     pub(super) url: Option<BaseUrl>,
     /// The model to ask for [default: the first that the server lists].
     #[arg(long, short, value_name = "NAME", help_heading = TARGET)]
@@ -87,9 +87,9 @@ pub(crate) struct Args {
     #[arg(long, value_name = "COUNT", default_value_t = 0, help_heading = WORK)]
     #[arg(value_parser = clap::value_parser!(u32).range(..=4096))]
     pub(super) num_warmups: u32,
-    /// Print the plan and send nothing.
-    #[arg(long, help_heading = WORK)]
-    pub(super) plan_only: bool,
+    /// Send nothing; print the plan, or write it to a file, and its hash on stderr.
+    #[arg(long, value_name = "FILE", num_args = 0..=1, help_heading = WORK)]
+    pub(super) plan_only: Option<Option<PathBuf>>,
 
     /// Give up on a connection after so long.
     #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = parse_seconds, help_heading = LIMITS)]
@@ -152,7 +152,7 @@ fn parse_share(text: &str) -> Result<f64, String> {
     text.parse().ok().filter(|share| *share > 0.0 && *share <= 1.0).ok_or_else(|| FORM.to_owned())
 }
 
-fn parse_endpoint(text: &str) -> Result<Endpoint, String> {
+pub(super) fn parse_endpoint(text: &str) -> Result<Endpoint, String> {
     let path = text.trim_start_matches('/');
     [Endpoint::Completions, Endpoint::Chat, Endpoint::Responses]
         .into_iter()
@@ -160,7 +160,7 @@ fn parse_endpoint(text: &str) -> Result<Endpoint, String> {
         .ok_or_else(|| "use /v1/completions, /v1/chat/completions or /v1/responses".to_owned())
 }
 
-fn parse_endpoint_type(text: &str) -> Result<Endpoint, String> {
+pub(super) fn parse_endpoint_type(text: &str) -> Result<Endpoint, String> {
     match text {
         "completions" | "openai" | "vllm" => Ok(Endpoint::Completions),
         "chat" | "openai-chat" => Ok(Endpoint::Chat),
@@ -169,7 +169,7 @@ fn parse_endpoint_type(text: &str) -> Result<Endpoint, String> {
     }
 }
 
-fn parse_prompt(text: &str) -> Result<PromptKind, String> {
+pub(super) fn parse_prompt(text: &str) -> Result<PromptKind, String> {
     match text {
         "ids" => Ok(PromptKind::Ids),
         "text" => Ok(PromptKind::Text),
@@ -187,8 +187,13 @@ fn parse_pair(text: &str) -> Result<(String, String), String> {
 
 fn parse_header(text: &str) -> Result<(HeaderName, HeaderValue), String> {
     let (name, value) = parse_pair(text)?;
+    checked_header(&name, &value)
+}
+
+/// A header that a user may set.
+pub(super) fn checked_header(name: &str, value: &str) -> Result<(HeaderName, HeaderValue), String> {
     // A value may be a key, so it is not repeated.
-    let value = HeaderValue::from_str(&value).map_err(|_| "the value holds bytes that no header may".to_owned())?;
+    let value = HeaderValue::from_str(value).map_err(|_| "the value holds bytes that no header may".to_owned())?;
     let name = name.parse().map_err(|_| format!("'{name}' is not a header's name"))?;
     if matches!(name, header::CONTENT_LENGTH | header::TRANSFER_ENCODING | header::CONNECTION) {
         return Err(format!("{name} belongs to the connection and cannot be set"));
@@ -233,7 +238,7 @@ mod tests {
     fn names_of_other_tools_mean_the_same() {
         let args = parse(&["--isl", "300", "--osl", "20", "--backend", "openai-chat", "--benchmark-grace-period", "5"]);
         let args = args.unwrap();
-        assert_eq!((args.work.random_input_len, args.work.random_output_len), (300, 20));
+        assert_eq!((args.work.random_input_len, args.work.random_output_len), (Some(300), Some(20)));
         assert_eq!((args.endpoint_type, args.drain), (Some(Endpoint::Chat), Span::from_secs(5)));
     }
 

@@ -77,7 +77,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let plan = plan::from_args(&args.work)?;
     if !plan.header().model.is_open() {
         let model = plan.header().model;
-        return Err(BadConfig(format!("--plan: its load model is {model}; the simulator runs open plans")).into());
+        return Err(BadConfig(format!("this is a {model} load; the simulator runs open plans only")).into());
     }
     let profiles = args.profile.iter().map(|name| profile::load(name)).collect::<Result<Vec<Profile>, _>>()?;
     let engines = args.gateway.engines(profiles)?;

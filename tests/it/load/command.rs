@@ -9,9 +9,15 @@ use super::server::{Act, Server, answer};
 use super::{rows, states};
 
 fn load(server: &Server, folder: &Path, more: &[&str]) -> Command {
+    let lengths = ["--random-input-len", "16", "--random-output-len", "2"];
+    replay(server, folder, &[&lengths[..], more].concat())
+}
+
+/// A run whose lengths are said by something else.
+fn replay(server: &Server, folder: &Path, more: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_elasticserve"));
-    command.args(["load", "--url", &format!("http://{}", server.addr), "--model", "m", "--random-input-len", "16"]);
-    command.args(["--random-output-len", "2", "--result-dir"]).arg(folder).args(more);
+    command.args(["load", "--url", &format!("http://{}", server.addr), "--model", "m"]);
+    command.arg("--result-dir").arg(folder).args(more);
     command.env_remove("OPENAI_API_KEY").env_remove("OPENAI_BASE_URL");
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     command
@@ -78,14 +84,16 @@ async fn what_cannot_be_run_is_refused_with_the_flag_before_anything_is_sent() {
             64,
             "--no-streaming",
         ),
-        (&["--plan", "/nowhere/plan.ndjson"], 64, "--plan"),
-        (&["--request-rate", "16", "--duration", "1ms"], 64, "--duration"),
+        (&["--request-rate", "16", "--duration", "1ms"], 64, "the duration is too short"),
     ] {
         let output = output(load(&server, folder.path(), more)).await;
         let stderr = text(&output.stderr);
         assert_eq!(output.status.code(), Some(code), "{stderr}");
         assert!(stderr.contains(says), "{stderr}");
     }
+    let output = output(replay(&server, folder.path(), &["--plan", "/nowhere/plan.ndjson"])).await;
+    assert_eq!(output.status.code(), Some(64));
+    assert!(text(&output.stderr).contains("--plan /nowhere/plan.ndjson"));
     assert_eq!(server.received().len(), 0);
 }
 
@@ -100,7 +108,7 @@ async fn a_plan_that_was_printed_can_be_run() {
     let printed = output(print).await.stdout;
     std::fs::write(&file, &printed).unwrap();
     let more = ["--plan", file.to_str().unwrap(), "--max-send-lag", "60"];
-    let output = output(load(&server, &run, &more)).await;
+    let output = output(replay(&server, &run, &more)).await;
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
     assert_eq!(std::fs::read(run.join("plan.ndjson")).unwrap(), printed);
     assert_eq!(server.received().len(), 10);
