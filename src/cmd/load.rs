@@ -79,6 +79,7 @@ fn config(args: Args, plan: &Plan) -> anyhow::Result<LoadConfig> {
     config.tolerances = Tolerances { cpu: args.max_client_cpu, ..Tolerances::of_lateness(args.max_send_lag) };
     config.max_in_flight = args.max_concurrency;
     config.retries = args.retries;
+    config.ceiling = args.measure_ceiling;
     config.metadata = args.metadata.into_iter().collect();
     config.ready_timeout = args.ready_check_timeout_sec.filter(|t| t.as_nanos() > 0);
     if !args.no_salt {

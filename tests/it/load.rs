@@ -8,6 +8,7 @@ mod models;
 mod omission;
 mod server;
 mod states;
+mod truth;
 
 use std::path::Path;
 use std::sync::Arc;

@@ -11,6 +11,8 @@ use elasticserve_core::time::Span;
 use http::{HeaderName, HeaderValue, Uri};
 use serde_json::{Map, Value};
 
+use crate::ceiling::CeilingCheck;
+
 /// Everything about a run except its plan.
 #[derive(Clone)]
 pub struct LoadConfig {
@@ -53,6 +55,8 @@ pub struct LoadConfig {
     pub max_in_flight: Option<u32>,
     /// The most further attempts of an arrival that was turned away or failed, see `retry`.
     pub retries: u32,
+    /// How much of the generator's own ceiling is measured before the run.
+    pub ceiling: CeilingCheck,
     /// How many times faster than real time the plan runs, for the manifest only.
     pub time_scale: f64,
     /// Free notes for the manifest.
@@ -89,6 +93,7 @@ impl LoadConfig {
             tolerances: Tolerances::default(),
             max_in_flight: None,
             retries: 0,
+            ceiling: CeilingCheck::Off,
             time_scale: 1.0,
             metadata: BTreeMap::new(),
             ready_timeout: None,

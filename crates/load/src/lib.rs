@@ -15,10 +15,12 @@
 //! | `exchange` | one request and its answer, with every time and every way to fail |
 //! | `answer`, `judge` | what an answer holds, and the terminal state that follows |
 //! | `record`, `tally` | the run folder; rows are on disk as soon as they are known, and counted |
+//! | `ceiling`, `null` | what the generator keeps up with, against a server that costs nothing |
 //! | `probe`, `health` | what the server says of itself, and what the run cost the client |
 
 mod answer;
 mod body;
+mod ceiling;
 mod clock;
 mod closed;
 mod config;
@@ -29,6 +31,7 @@ mod health;
 mod history;
 mod judge;
 mod maker;
+mod null;
 mod offer;
 mod pacer;
 mod probe;
@@ -46,7 +49,9 @@ mod tally;
 // A configuration names request headers with these types.
 pub use http::{HeaderName, HeaderValue, header};
 
+pub use ceiling::CeilingCheck;
 pub use config::{BaseUrl, Endpoint, LoadConfig, OnStart, PromptKind, Secret, UrlError};
+pub use null::NullServer;
 pub use progress::{Phase, Progress};
 pub use record::FolderError;
 pub use run::{LoadError, run};

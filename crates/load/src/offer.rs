@@ -223,7 +223,7 @@ impl Running<'_> {
 
 /// What the pacer of an open plan does with an arrival whose time has come: a task of its own, up to its
 /// last row.
-fn single(field: &Arc<Field>, open: &TaskTracker) -> impl FnMut(Prepared) + Send + use<> {
+pub(crate) fn single(field: &Arc<Field>, open: &TaskTracker) -> impl FnMut(Prepared) + Send + use<> {
     let (field, open, runtime) = (Arc::clone(field), open.clone(), Handle::current());
     move |prepared| {
         let planned = Tick::ZERO + prepared.arrival.at;

@@ -14,6 +14,7 @@ use serde_json::Value;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
+use crate::ceiling::measure;
 use crate::clock::Clock;
 use crate::config::{Endpoint, LoadConfig, OnStart};
 use crate::dial::Dialer;
@@ -151,7 +152,7 @@ pub(crate) struct Connections {
 }
 
 impl Connections {
-    fn new(config: &LoadConfig, addresses: Vec<SocketAddr>) -> Self {
+    pub(crate) fn new(config: &LoadConfig, addresses: Vec<SocketAddr>) -> Self {
         let plain = config.endpoint == Endpoint::Plain;
         Self { addresses, timeouts: config.timeouts, streaming: config.streaming, plain }
     }
@@ -178,12 +179,18 @@ impl Preparation<'_> {
             .map_err(|e| LoadError::Request(e.to_string()))?;
         let requests = Arc::new(requests);
         self.folder.write_plan(self.plan)?;
+        let ceiling = measure(config, self.plan).await?;
         if config.warmups > 0 {
             self.progress.enter(Phase::WarmingUp);
             self.warm_up(&addresses, &requests).await;
         }
         let connections = Connections::new(config, addresses);
-        Ok(Ready { connections, requests, manifest: self.manifest(target), on_start: config.on_start.clone() })
+        Ok(Ready {
+            connections,
+            requests,
+            manifest: Manifest { ceiling, ..self.manifest(target) },
+            on_start: config.on_start.clone(),
+        })
     }
 
     /// Waits for the server and asks what it is.

@@ -16,6 +16,7 @@ pub(crate) struct Tally {
     send_lag: LatenessCounts,
     sends: Vec<u32>,
     reused: u32,
+    answered: u32,
 }
 
 /// The last row of an arrival so far.
@@ -39,7 +40,7 @@ impl Tally {
     /// Nothing counted, of a plan of so many arrivals.
     pub(crate) fn new(planned: u32) -> Self {
         let last = vec![Last::None; planned as usize];
-        Self { last, surplus: 0, send_lag: LatenessCounts::new(), sends: Vec::new(), reused: 0 }
+        Self { last, surplus: 0, send_lag: LatenessCounts::new(), sends: Vec::new(), reused: 0, answered: 0 }
     }
 
     /// Counts a row.
@@ -51,6 +52,7 @@ impl Tally {
             }
             _ => self.surplus += 1,
         }
+        self.answered += u32::from(row.status == Some(200));
         self.reused += u32::from(row.reused_connection == Some(true));
         if let Some(sent) = row.send_started {
             if row.attempt == 0 {
@@ -86,6 +88,11 @@ impl Tally {
     /// Attempts sent in the busiest second.
     pub(crate) fn peak_sends(&self) -> u32 {
         self.sends.iter().copied().max().unwrap_or(0)
+    }
+
+    /// Attempts that got an answer.
+    pub(crate) const fn answered(&self) -> u32 {
+        self.answered
     }
 
     /// Attempts over a connection that had been used before.

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use elasticserve_core::time::Span;
-use elasticserve_load::{BaseUrl, Endpoint, HeaderName, HeaderValue, PromptKind, header};
+use elasticserve_load::{BaseUrl, CeilingCheck, Endpoint, HeaderName, HeaderValue, PromptKind, header};
 use serde_json::{Map, Value};
 
 use super::work::{LIMITS, WORK, WorkArgs, parse_seconds};
@@ -119,6 +119,11 @@ pub(crate) struct Args {
     /// The run is not valid if the p99 of the send lag, or of the lateness of its own timers, is longer.
     #[arg(long, value_name = "SECONDS", default_value = "10ms", value_parser = parse_seconds, help_heading = LIMITS)]
     pub(super) max_send_lag: Span,
+    /// How much of the generator's own ceiling to measure first, against a server that does nothing: off; quick (does it
+    /// keep more than twice the plan's busiest second); full (the highest rate that it keeps). A run above half of what
+    /// was shown is not valid.
+    #[arg(long, value_name = "CHECK", default_value = "quick", value_parser = parse_ceiling, help_heading = LIMITS)]
+    pub(super) measure_ceiling: CeilingCheck,
     /// The run is not valid if the client uses a larger share of its cores in any second.
     #[arg(long, value_name = "SHARE", default_value_t = 0.9, value_parser = parse_share, help_heading = LIMITS)]
     pub(super) max_client_cpu: f64,
@@ -144,6 +149,15 @@ impl Args {
     /// Whether answers are streamed: yes, unless the last word was no.
     pub(super) const fn streams(&self) -> bool {
         self.streaming || !self.no_streaming
+    }
+}
+
+fn parse_ceiling(text: &str) -> Result<CeilingCheck, String> {
+    match text {
+        "off" => Ok(CeilingCheck::Off),
+        "quick" => Ok(CeilingCheck::Quick),
+        "full" => Ok(CeilingCheck::Full),
+        _ => Err("write off, quick or full".to_owned()),
     }
 }
 

@@ -76,10 +76,11 @@ fn picture(page: &OmissionPage, case: &OmissionCase, planned: &[u32], sent: &[u3
             in_slow(&case.sent_s)
         ),
         note: format!("In steps of {} s. {}", fmt::trimmed(width, 3), case.note),
-        legend: vec![
-            Key::Line("offered", "planned"),
-            Key::Line("window", "begin and end of the slow time; the columns are what was sent"),
-        ],
+        legend: (!case.planned_s.is_empty())
+            .then_some(Key::Line("offered", "planned"))
+            .into_iter()
+            .chain([Key::Line("window", "begin and end of the slow time; the columns are what was sent")])
+            .collect(),
         height: HEIGHT,
         body,
     }
