@@ -101,14 +101,23 @@ def guidellm(url, rate, cap, work):
     result["config"]["spec"]["outputs"] = []
     for benchmark in result["benchmarks"]:
         benchmark["config"]["environment"] = {}
-        benchmark["metrics"] = {"request_totals": benchmark["metrics"]["request_totals"]}
+        metrics = benchmark["metrics"]
+        kept = {name: {"successful": {"percentiles": metrics[name]["successful"]["percentiles"]}}
+                for name in ("time_to_first_token_ms", "request_latency")}
+        benchmark["metrics"] = {"request_totals": metrics["request_totals"], **kept}
         for rows in benchmark["requests"].values():
             for row in rows or []:
-                row["request_args"] = row["output"] = None
-                row["input_metrics"] = {k: v for k, v in row["input_metrics"].items() if v is not None}
-                row["output_metrics"] = {k: v for k, v in row["output_metrics"].items() if v is not None}
-                row["info"].pop("traceback", None)
-    return {"result.json": json.dumps(result)}, rate * seconds
+                for text in ("request_args", "output", "input_metrics", "output_metrics"):
+                    row.pop(text)
+                for more in ("traceback", "settings", "conversation_id", "parent_node_ids"):
+                    row["info"].pop(more, None)
+    return {"result.json": json.dumps(without_nulls(result))}, rate * seconds
+
+
+def without_nulls(value):
+    if isinstance(value, dict):
+        return {k: without_nulls(v) for k, v in value.items() if v is not None}
+    return [without_nulls(v) for v in value] if isinstance(value, list) else value
 
 
 def infperf(url, rate, cap, work):

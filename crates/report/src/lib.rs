@@ -19,6 +19,7 @@ mod fairness;
 #[cfg(test)]
 mod fixture;
 mod fmt;
+pub mod foreign;
 mod front;
 mod grid;
 mod html;

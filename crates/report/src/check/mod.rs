@@ -5,22 +5,23 @@
 //!       └─ targets ─ interval of each ─ met, open, missed ──┴─> accept | retest | resize
 //! ```
 
-mod cohort;
-mod evaluate;
-mod evidence;
+pub(crate) mod cohort;
+pub(crate) mod evaluate;
+pub(crate) mod evidence;
 mod html;
 mod interval;
-mod own;
-mod release;
+pub(crate) mod own;
+pub(crate) mod release;
 mod rule;
 mod target;
 mod text;
-mod verdict;
+pub(crate) mod verdict;
 
 use serde::Serialize;
 
 use crate::Run;
 use crate::fmt;
+use crate::foreign::ExportFigures;
 use crate::summary::Summary;
 use crate::table;
 use cohort::Cohort;
@@ -66,6 +67,9 @@ pub struct Check {
     pub checks: [Checked; 5],
     /// The figures of each run.
     pub runs: Vec<Summary>,
+    /// The figures of each export of another tool.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub exports: Vec<ExportFigures>,
     /// The place of each among the runs that were given.
     #[serde(skip)]
     pub(crate) places: Vec<usize>,
@@ -154,6 +158,7 @@ impl Check {
             findings,
             checks,
             runs: summaries,
+            exports: Vec::new(),
             places,
         })
     }

@@ -45,7 +45,7 @@ pub(crate) fn release(
 
 const REAL: &str = "a run against the server itself (or --allow-simulated, if the model is what is judged)";
 
-fn repeats(runs: u32, rule: &Rule, found: &mut Gathered, lacks: &mut Vec<Lack>) {
+pub(crate) fn repeats(runs: u32, rule: &Rule, found: &mut Gathered, lacks: &mut Vec<Lack>) {
     if runs < rule.repeats {
         found.fail(format!("{} where the rule asks for {}.", fmt::counted(runs, "run"), rule.repeats));
         lacks.push(Lack::More(format!("{} with other seeds", fmt::counted(rule.repeats - runs, "more run"))));
@@ -56,7 +56,7 @@ fn repeats(runs: u32, rule: &Rule, found: &mut Gathered, lacks: &mut Vec<Lack>) 
     }
 }
 
-fn spread(finding: &Finding, found: &mut Gathered) {
+pub(crate) fn spread(finding: &Finding, found: &mut Gathered) {
     let values: Vec<f64> = finding.repeats.iter().flatten().copied().collect();
     let (low, high) = values.iter().fold((f64::INFINITY, f64::NEG_INFINITY), |(l, h), v| (l.min(*v), h.max(*v)));
     if values.is_empty() {
