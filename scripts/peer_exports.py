@@ -106,11 +106,10 @@ def guidellm(url, rate, cap, work):
                 for name in ("time_to_first_token_ms", "request_latency")}
         benchmark["metrics"] = {"request_totals": metrics["request_totals"], **kept}
         for rows in benchmark["requests"].values():
-            for row in rows or []:
-                for text in ("request_args", "output", "input_metrics", "output_metrics"):
-                    row.pop(text)
-                for more in ("traceback", "settings", "conversation_id", "parent_node_ids"):
-                    row["info"].pop(more, None)
+            for place, row in enumerate(rows or []):
+                info = {key: row["info"][key] for key in ("status", "timings", "error")}
+                kept = {key: row[key] for key in ("request_start_time", "request_end_time", "output_tokens")}
+                rows[place] = {"info": info, **kept}
     return {"result.json": json.dumps(without_nulls(result))}, rate * seconds
 
 

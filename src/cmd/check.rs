@@ -4,17 +4,21 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::Context;
-use elasticserve_report::check::{Check, RawRule, Rule, Target, check_html, check_text};
+use elasticserve_core::config::from_toml;
+use elasticserve_core::slo::Slo;
+use elasticserve_report::check::{Check, CheckError, RawRule, Rule, Target, check_html, check_text, exports_html};
+use elasticserve_report::foreign::{Export, is_export, read_export};
 use elasticserve_report::{Run, is_run_folder, read_run, runs_in, write_file};
 
+use super::load::work::LimitArgs;
 use super::{BadConfig, say, say_error};
 
 /// Arguments of `elasticserve check`.
 #[derive(clap::Args)]
 #[command(after_help = HELP)]
 pub(crate) struct Args {
-    /// Run folders, or a folder that holds them: repeats of each other
-    #[arg(value_name = "DIR", required = true)]
+    /// Run folders, a folder that holds them, or exports of other tools: repeats of each other
+    #[arg(value_name = "PATH", required = true)]
     paths: Vec<PathBuf>,
     /// What must be reached; may be repeated [default: attainment>=0.95]
     #[arg(long, value_name = "TARGET")]
@@ -28,6 +32,8 @@ pub(crate) struct Args {
     /// Accept what a model did as if a server had done it
     #[arg(long)]
     allow_simulated: bool,
+    #[command(flatten)]
+    limits: LimitArgs,
     /// Print JSON instead of text
     #[arg(long)]
     json: bool,
@@ -47,7 +53,13 @@ longest_gap with a quantile and <=, in ms, such as ttft_p99<=1000. Quantiles are
 arrivals: what was never answered is later than any limit. completed_ttft_p99 is over answers alone.
 attainment[NAME]>=0.99 is about one tenant.
 
+Exports of other tools are known by what is in them: the JSON of `vllm bench serve --save-result
+--save-detailed`, AIPerf's folder or profile_export.jsonl, GuideLLM's JSON, inference-perf's folder or
+per_request_lifecycle_metrics.json. Their good answers are those within --goodput. Where they do
+not show that the declared load was offered, the verdict is retest.
+
 Examples:
+  elasticserve check vllm-bench.json --goodput ttft:1000 tpot:100
   elasticserve check runs/monday --target 'attainment>=0.95'
   elasticserve check runs/seed1 runs/seed2 runs/seed3 --rule release.toml --html check.html
 
@@ -67,22 +79,22 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let mut rule = args.rule.as_ref().map(|file| read_rule(file)).transpose()?.unwrap_or_default();
     rule.targets.extend(args.target.iter().cloned());
     rule.allow_simulated |= args.allow_simulated;
-    let mut folders = Vec::new();
-    for path in &args.paths {
-        folders.extend(expand(path)?);
-    }
-    let runs: Vec<Run> = folders.iter().map(|f| read_run(f)).collect::<Result<_, _>>()?;
-    let baseline = args.baseline.as_ref().map(|f| read_run(f)).transpose()?;
-    let title = rule.name.clone().unwrap_or_else(|| title(&folders));
-    let checked = match Check::of(&title, &runs.iter().collect::<Vec<_>>(), baseline.as_ref(), &rule) {
-        Ok(checked) => checked,
+    rule.slo = rule.slo.overridden_by(&args.limits.slo());
+    let exports = args.paths.iter().filter(|p| is_export(p)).count();
+    anyhow::ensure!(
+        exports == 0 || exports == args.paths.len(),
+        "runs of `load` and exports of other tools hold different things: check them one kind at a time"
+    );
+    let found = if exports > 0 { of_exports(args, &rule)? } else { of_runs(args, &rule)? };
+    let (checked, page) = match found {
+        Ok(found) => found,
         Err(error) => {
             say_error(&format!("error: {error}"));
             return Ok(ExitCode::from(USAGE));
         }
     };
     if let Some(file) = &args.html {
-        write_file(file, &check_html(&checked, &runs.iter().collect::<Vec<_>>()))?;
+        write_file(file, &page)?;
         say_error(&format!("wrote {}", file.display()));
     }
     if args.json {
@@ -93,11 +105,46 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::from(checked.exit_code()))
 }
 
+/// A check and its page, or why the rule and what is checked do not go together.
+type Found = Result<(Check, String), CheckError>;
+
+fn of_runs(args: &Args, rule: &Rule) -> anyhow::Result<Found> {
+    anyhow::ensure!(
+        rule.slo == Slo::default(),
+        "a run holds the limits that it was made with: leave --goodput and slo out"
+    );
+    let mut folders = Vec::new();
+    for path in &args.paths {
+        folders.extend(expand(path)?);
+    }
+    let runs: Vec<Run> = folders.iter().map(|f| read_run(f)).collect::<Result<_, _>>()?;
+    let baseline = args.baseline.as_ref().map(|f| read_run(f)).transpose()?;
+    let runs: Vec<&Run> = runs.iter().collect();
+    let title = rule.name.clone().unwrap_or_else(|| title(&folders));
+    Ok(Check::of(&title, &runs, baseline.as_ref(), rule).map(|checked| {
+        let page = check_html(&checked, &runs);
+        (checked, page)
+    }))
+}
+
+fn of_exports(args: &Args, rule: &Rule) -> anyhow::Result<Found> {
+    anyhow::ensure!(
+        args.baseline.is_none() && rule.baseline.is_none(),
+        "a baseline is a run of `load`; exports of other tools are not compared with one"
+    );
+    let exports: Vec<Export> = args.paths.iter().map(|p| read_export(p)).collect::<Result<_, _>>()?;
+    let title = rule.name.clone().unwrap_or_else(|| title(&args.paths));
+    Ok(Check::of_exports(&title, &exports, rule).map(|checked| {
+        let page = exports_html(&checked, &exports);
+        (checked, page)
+    }))
+}
+
 /// Reads and checks a rule file.
 fn read_rule(file: &Path) -> anyhow::Result<Rule> {
     let wrong = |problem: String| BadConfig(format!("{}: {}", file.display(), problem.trim_end()));
     let text = std::fs::read_to_string(file).with_context(|| file.display().to_string())?;
-    let raw: RawRule = toml::from_str(&text).map_err(|e| wrong(e.to_string()))?;
+    let raw: RawRule = from_toml(&text).map_err(wrong)?;
     Ok(Rule::try_from(raw).map_err(|e| wrong(e.to_string()))?)
 }
 

@@ -2,6 +2,8 @@
 
 #![expect(clippy::unwrap_used, reason = "a helper of a test that cannot go on says so")]
 
+mod exports;
+
 use std::fs;
 use std::path::Path;
 use std::process::{Command, Output};
@@ -89,14 +91,14 @@ fn what_is_wrong_is_said_with_what_would_be_right() {
         (&["run", "--target", "ttft>=1"], 2, "ttft_p99"),
         (&["run", "--target", "attainment[gold]>=0.9"], 2, "it has default"),
         (&["run", "--rule", "none.toml"], 1, "none.toml"),
-        (&[], 2, "DIR"),
+        (&[], 2, "PATH"),
     ] {
         let output = check(args, parent.path());
         assert_eq!(output.status.code(), Some(code), "{args:?}: {}", stderr(&output));
         assert!(stderr(&output).contains(says), "{args:?}: {}", stderr(&output));
     }
     for (rule, says) in [
-        ("repeat = 3", &["repeat", "repeats"][..]),
+        ("repeat = 3", &["repeat", "did you mean `repeats`"][..]),
         ("repeats = 0", &["repeats", "1 to 16"]),
         ("confidence = 95", &["confidence", "0.95"]),
         ("targets = ['attainment<=1']", &["attainment<=1", ">="]),

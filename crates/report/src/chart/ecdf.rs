@@ -19,6 +19,8 @@ const MAX_LIMITS: usize = 4;
 const MAX_LACKS: usize = 2;
 /// The least share, in percent, that is marked.
 const LEAST_LACK: f64 = 15.0;
+/// The room that the label of a limit takes.
+const LABEL_WIDTH: f64 = 150.0;
 /// The least distance between two labels.
 const LABEL_HEIGHT: f64 = 19.0;
 
@@ -36,7 +38,9 @@ pub(crate) fn ecdf(runs: &[Drawn]) -> Picture {
         @for (ns, name) in &limits {
             @let place = x.place(seconds(*ns));
             path class="slo" d=(format!("M{} {}V{}", at(place), at(PLOT.bottom), at(PLOT.top))) {}
-            text class="tick halo" x=(at(place + 6.0)) y=(at(PLOT.bottom - 9.0)) { "limit " (fmt::duration(seconds(*ns) * 1e3)) (name) }
+            // At the right edge there is room on the left alone.
+            @let (x, anchor) = if place > PLOT.right - LABEL_WIDTH { (place - 6.0, "end") } else { (place + 6.0, "start") };
+            text class="tick halo" x=(at(x)) y=(at(PLOT.bottom - 9.0)) text-anchor=(anchor) { "limit " (fmt::duration(seconds(*ns) * 1e3)) (name) }
         }
         @for (i, line) in lines.iter().enumerate() {
             path class=(run_class(i)) d=(line.path(&x, &y)) {}

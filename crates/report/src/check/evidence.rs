@@ -115,10 +115,11 @@ impl Gathered {
         self.0.extend(other.0);
     }
 
-    /// The check of the given place in [`CHECKS`].
-    pub(crate) fn into_check(self, place: usize) -> Checked {
+    /// The check of the given place in [`CHECKS`], what is worst first.
+    pub(crate) fn into_check(mut self, place: usize) -> Checked {
         let (name, question) = CHECKS[place];
-        let mark = self.0.iter().map(|e| e.mark).max().unwrap_or(Mark::Pass);
+        self.0.sort_by_key(|e| std::cmp::Reverse(e.mark));
+        let mark = self.0.first().map_or(Mark::Pass, |e| e.mark);
         Checked { name, question, mark, evidence: self.0 }
     }
 }
@@ -137,7 +138,7 @@ mod tests {
         };
         let merged = Gathered::merged(&["a".into(), "b".into()], vec![of("one"), of("two")]).into_check(0);
         let said: Vec<&str> = merged.evidence.iter().map(|e| e.said.as_str()).collect();
-        assert_eq!(said, ["same", "a: one", "b: two"]);
+        assert_eq!(said, ["a: one", "b: two", "same"]);
         assert_eq!((merged.mark, merged.name), (Mark::Warn, "load"));
     }
 }

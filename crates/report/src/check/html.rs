@@ -2,18 +2,33 @@
 
 use maud::{Markup, html};
 
-use super::text::{cells, repeats};
+use super::text::{cells, exports, latencies, repeats};
 use super::{Check, Checked};
 use crate::Run;
-use crate::chart::{self, Drawn};
+use crate::chart::{self, Drawn, Picture};
 use crate::fmt;
+use crate::foreign::Export;
 use crate::html::{figure, page, tables};
 use crate::table::{self, Table};
 
-/// A self-contained page, for whoever decides. `runs` are those that [`Check::of`] was given, for
-/// the pictures.
+/// A self-contained page, for whoever decides. `runs` are those that [`Check::of`] was given, for the pictures.
 #[must_use]
 pub fn check_html(check: &Check, runs: &[&Run]) -> String {
+    whole(check, &pictures(check, runs))
+}
+
+/// The same of exports: `exports` are those that [`Check::of_exports`] was given.
+#[must_use]
+pub fn exports_html(check: &Check, exports: &[Export]) -> String {
+    let pictures: Vec<Picture> = exports.iter().take(MAX_PICTURES).map(|e| chart::offered(&e.offered())).collect();
+    let drawn = html! { @for (i, p) in pictures.iter().enumerate() { (figure(&format!("offered{i}"), p)) } };
+    whole(check, &drawn)
+}
+
+/// The most exports of which the sends are drawn.
+const MAX_PICTURES: usize = 6;
+
+fn whole(check: &Check, pictures: &Markup) -> String {
     let title = fmt::one_line(&check.title, 80);
     let body = html! {
         (head(&title, check))
@@ -21,16 +36,18 @@ pub fn check_html(check: &Check, runs: &[&Run]) -> String {
             @if check.findings.iter().any(|f| f.value.is_some() || f.low.is_some()) {
                 (figure("targets", &chart::intervals(&check.findings, check.confidence)))
             }
-            (pictures(check, runs))
+            (pictures)
         }
         section aria-label="Checks" {
             h2 { "Five checks" }
             div.checks { @for checked in &check.checks { (card(checked)) } }
         }
-        section.tables aria-label="Targets" {
+        section.tables aria-label="Figures" {
             h2 { "Figures" }
             (tables::draw(&targets(check)))
             (tables::draw(&repeats(check)))
+            (tables::draw(&exports(check)))
+            (tables::draw(&latencies(check)))
         }
         (definitions(check))
     };

@@ -30,7 +30,7 @@ use evidence::Gathered;
 
 pub use evaluate::{Finding, MAX_MORE, Outcome};
 pub use evidence::{Checked, Evidence, Mark};
-pub use html::check_html;
+pub use html::{check_html, exports_html};
 pub use interval::{design_effect, deviations, dispersion, quantile_ranks, wilson};
 pub use rule::{RawRule, Rule, RuleError};
 pub use target::{Latency, Metric, Quantile, Share, Target, TargetError};

@@ -4,7 +4,9 @@ use std::fmt::Write;
 
 use super::{Check, Finding};
 use crate::fmt;
+use crate::foreign::ExportFigures;
 use crate::grid::grid;
+use crate::quantile::Distribution;
 use crate::table::Table;
 
 /// Where lines are broken.
@@ -29,6 +31,10 @@ pub fn check_text(check: &Check) -> String {
     if check.runs.len() > 1 {
         out.push('\n');
         let table = repeats(check);
+        out.push_str(&grid(table.title, &table.columns, &table.rows));
+    }
+    for table in [exports(check), latencies(check)].iter().filter(|t| !t.rows.is_empty()) {
+        out.push('\n');
         out.push_str(&grid(table.title, &table.columns, &table.rows));
     }
     for checked in &check.checks {
@@ -72,6 +78,48 @@ pub(crate) fn repeats(check: &Check) -> Table {
         (label, cells)
     });
     Table { title: "Runs", corner: "run", rows: rows.collect(), columns }
+}
+
+/// What became of the requests of each export.
+pub(crate) fn exports(check: &Check) -> Table {
+    let columns = ["declared", "sent", "completed", "rejected", "failed", "cut off", "sends /s", "most in flight"];
+    let number = |n: u32| fmt::count(u64::from(n));
+    let rows = names(check).into_iter().zip(&check.exports).map(|(label, f)| {
+        let declared = f.arrivals.map_or_else(|| fmt::MISSING.to_owned(), |n| format!("{n:.0}"));
+        let mut cells = vec![declared, number(f.sent), number(f.completed), number(f.rejected), number(f.failed)];
+        cells.extend([number(f.cut), fmt::rate(f.sends.rate), fmt::count(f.sends.peak as u64)]);
+        (label, cells)
+    });
+    Table { title: "Exports", corner: "export", rows: rows.collect(), columns: columns.map(str::to_owned).to_vec() }
+}
+
+/// The recomputed latencies of each export.
+pub(crate) fn latencies(check: &Check) -> Table {
+    type Metric = (&'static str, fn(&ExportFigures) -> &Distribution);
+    let metrics: [Metric; 7] = [
+        ("TTFT from plan", |f| &f.ttft),
+        ("E2E from plan", |f| &f.e2e),
+        ("TTFT from send", |f| &f.ttft_from_send),
+        ("E2E from send", |f| &f.e2e_from_send),
+        ("TPOT", |f| &f.tpot),
+        ("longest gap", |f| &f.longest_gap),
+        ("send lag", |f| &f.send_lag),
+    ];
+    let columns = ["n", "p50", "p95", "p99", "mean", "max"].map(str::to_owned).to_vec();
+    let labels = names(check);
+    let rows =
+        metrics.iter().flat_map(|(name, of)| labels.iter().zip(&check.exports).map(move |(l, f)| (name, l, of(f))));
+    let several = check.exports.len() > 1;
+    let row = |(name, label, d): (&&str, &String, &Distribution)| {
+        let cells = std::iter::once(fmt::count(d.n as u64)).chain([d.p50, d.p95, d.p99, d.mean, d.max].map(fmt::ms));
+        (if several { format!("{name} · {label}") } else { (*name).to_owned() }, cells.collect())
+    };
+    let rows = rows.filter(|(_, _, d)| d.n > 0).map(row).collect();
+    Table { title: "Latency of answers, ms", corner: "recomputed", columns, rows }
+}
+
+fn names(check: &Check) -> Vec<String> {
+    fmt::labels(&check.exports.iter().map(|f| f.name.as_str()).collect::<Vec<_>>())
 }
 
 /// A text after a lead, broken at spaces, its further lines below its first word.

@@ -6,6 +6,7 @@ use serde::Serialize;
 
 use super::sends::{Sends, arrivals, chance};
 use super::{Declared, Export, Figure, Process, Sent, State, Tool};
+use crate::chart::Offered;
 use crate::check::cohort::{Case, Cohort};
 use crate::fmt;
 use crate::quantile::Distribution;
@@ -110,6 +111,17 @@ impl Export {
     pub(crate) fn missing(&self) -> u32 {
         let short = |n: f64| Some(n - self.sent.len() as f64).filter(|short| *short > chance(&self.declared, n));
         arrivals(&self.declared).and_then(short).map_or(0, |short| short.round() as u32)
+    }
+
+    /// The sends, to be drawn.
+    pub(crate) fn offered(&self) -> Offered<'_> {
+        let first = self.sent.first().map_or(0.0, |s| s.at);
+        Offered {
+            label: &self.name,
+            times: self.sent.iter().map(|s| s.at - first).collect(),
+            rate: self.declared.rate,
+            arrivals: arrivals(&self.declared),
+        }
     }
 
     /// The requests as targets see them: from the planned time where there is one, else from the send. What was declared

@@ -219,7 +219,7 @@ mod tests {
         assert_eq!(arrivals(&by_time(Process::Poisson)), Some(160.0));
         assert_eq!(arrivals(&declared(None, Some(100), Some(8.0))), Some(100.0));
         assert_eq!(chance(&by_time(Process::Constant), 160.0), 1.0);
-        assert!((chance(&by_time(Process::Poisson), 160.0) - 37.947331922020555).abs() < 1e-12);
+        assert!((chance(&by_time(Process::Poisson), 160.0) - 37.947_331_922_020_55).abs() < 1e-12);
         assert_eq!(chance(&declared(Some(Process::Poisson), Some(100), None), 100.0), 0.0);
     }
 }
