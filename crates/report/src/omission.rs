@@ -95,8 +95,8 @@ mod tests {
         assert_eq!(html.matches("<figure>").count(), 2);
         assert_eq!(
             html.matches("class=\"offered\" d=\"M").count(),
-            1 + 2,
-            "a line where there is a plan, and the swatches"
+            1 + 1,
+            "where there is a plan: the line and its swatch"
         );
         assert!(html.contains("It plans no arrivals.") && html.contains("2 of them in the slow time"));
         assert!(!html.contains("<closed>") && !html.contains("<slow>") && !html.contains("<script"));
