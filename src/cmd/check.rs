@@ -6,11 +6,14 @@ use std::process::ExitCode;
 use anyhow::Context;
 use elasticserve_core::config::from_toml;
 use elasticserve_core::slo::Slo;
-use elasticserve_report::check::{Check, CheckError, RawRule, Rule, Target, check_html, check_text, exports_html};
+use elasticserve_report::check::{
+    Beside, Check, CheckError, RawRule, Reader, Rule, Target, check_html, check_text, exports_html,
+};
 use elasticserve_report::foreign::{Export, is_export, read_export};
 use elasticserve_report::{Run, is_run_folder, read_run, runs_in, write_file};
 
 use super::load::work::LimitArgs;
+use super::selftest::own_reader;
 use super::{BadConfig, say, say_error};
 
 /// Arguments of `elasticserve check`.
@@ -121,7 +124,10 @@ fn of_runs(args: &Args, rule: &Rule) -> anyhow::Result<Found> {
     let baseline = args.baseline.as_ref().map(|f| read_run(f)).transpose()?;
     let runs: Vec<&Run> = runs.iter().collect();
     let title = rule.name.clone().unwrap_or_else(|| title(&folders));
-    Ok(Check::of(&title, &runs, baseline.as_ref(), rule).map(|checked| {
+    let (right, all) = own_reader()?;
+    let reader = Some(Reader { version: env!("CARGO_PKG_VERSION"), right, all });
+    let beside = Beside { baseline: baseline.as_ref(), reader };
+    Ok(Check::of(&title, &runs, &beside, rule).map(|checked| {
         let page = check_html(&checked, &runs);
         (checked, page)
     }))

@@ -83,6 +83,12 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     Ok(if wrong == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
+/// How many cases of the built-in corpus our own reader reads rightly, of how many.
+pub(crate) fn own_reader() -> anyhow::Result<(usize, usize)> {
+    let cases = built_in()?;
+    Ok((cases.iter().filter(|case| case.check_own_reader().is_none()).count(), cases.len()))
+}
+
 fn built_in() -> anyhow::Result<Vec<Case>> {
     let mut cases = Vec::new();
     for (name, text) in CORPUS {

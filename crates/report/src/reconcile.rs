@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use elasticserve_core::ledger::Row;
 use elasticserve_core::outcome::Terminal;
+use elasticserve_core::work::LoadModel;
 
 use crate::Run;
 use crate::fmt::counted;
@@ -19,7 +20,7 @@ pub(crate) fn problems(run: &Run, outcomes: &[&Row]) -> Vec<String> {
     let every = run.rows.iter();
     let of = |wrong: fn(&Row) -> bool| every.clone().filter(|r| wrong(r)).map(|r| r.index).collect();
     let orphans = every.clone().filter(|r| r.attempt > 0 && !attempts.contains(&(r.index, r.attempt - 1)));
-    let early = every.clone().filter(|r| r.index >= run.due()).map(|r| r.index).collect();
+    let early = every.clone().filter(|r| in_order(run) && r.index >= run.due()).map(|r| r.index).collect();
     let checks: [(Vec<u32>, &str); 6] = [
         (missing, "planned but not in the ledger"),
         (early, "in the ledger but never due"),
@@ -31,11 +32,24 @@ pub(crate) fn problems(run: &Run, outcomes: &[&Row]) -> Vec<String> {
         ),
         (orphans.map(|r| r.index).collect(), "retried without the attempt before"),
     ];
-    checks.iter().filter(|(found, _)| !found.is_empty()).map(|(found, what)| describe(found, what)).collect()
+    let named = checks.iter().filter(|(found, _)| !found.is_empty()).map(|(found, what)| describe(found, what));
+    let rows = outcomes.len() as u32;
+    let turns = (!in_order(run) && rows != run.due())
+        .then(|| format!("{} came due, but the ledger accounts for {rows}", counted(run.due(), "turn")));
+    named.chain(turns).collect()
 }
 
-/// The planned arrivals that have no row.
+/// Whether what came due is the first of the plan. Of sessions that ended with their window it is not: each user got as
+/// far as the answers let it.
+const fn in_order(run: &Run) -> bool {
+    !matches!(run.manifest.plan.model, LoadModel::Sessions { .. })
+}
+
+/// The planned arrivals that have no row, where it is known which came due.
 fn missing(run: &Run, outcomes: &[&Row]) -> Vec<u32> {
+    if !in_order(run) {
+        return Vec::new();
+    }
     let present: BTreeSet<u32> = outcomes.iter().map(|r| r.index).collect();
     (0..run.due()).filter(|i| !present.contains(i)).collect()
 }
@@ -67,15 +81,18 @@ pub(crate) fn invalid(run: &Run, outcomes: &[&Row], complete: bool, send_lag: &D
             counted(capped, "arrival")
         ));
     }
+    // A user whose answer failed goes no further: that is the model's, and no stop.
+    let stopped = !matches!(run.manifest.plan.model, LoadModel::Sessions { .. })
+        || run.manifest.end.is_none_or(|end| end.interrupted);
     let aborted = count(Terminal::UnsentAbort);
-    if aborted > 0 {
+    if stopped && aborted > 0 {
         reasons.push(format!("the run was stopped with {} not yet sent", counted(aborted, "arrival")));
     }
     if let Some(health) = run.manifest.end.and_then(|end| end.health) {
         reasons.extend(health.violations(&run.manifest.tolerances, run.manifest.ceiling.as_ref()));
     }
     let broken = count(Terminal::ProtocolError);
-    if f64::from(broken) > f64::from(run.manifest.plan.count) * run.manifest.tolerances.protocol_errors {
+    if f64::from(broken) > f64::from(run.due()) * run.manifest.tolerances.protocol_errors {
         reasons.push(format!(
             "{} had an answer that broke the protocol, past the declared {:.0} %: client and server do not \
              understand each other",

@@ -102,6 +102,26 @@ pub enum CheckError {
     },
 }
 
+/// What is known beside the runs themselves.
+#[derive(Copy, Clone, Debug, Default)]
+pub struct Beside<'a> {
+    /// A run to fall back to, to compare with.
+    pub baseline: Option<&'a Run>,
+    /// How this program's reader of streams did on its corpus.
+    pub reader: Option<Reader>,
+}
+
+/// How a reader of streams did on a corpus.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub struct Reader {
+    /// The program's version.
+    pub version: &'static str,
+    /// Cases that it read rightly.
+    pub right: usize,
+    /// Cases.
+    pub all: usize,
+}
+
 impl Check {
     /// The exit code that says the verdict: 0 accept, 3 retest, 4 resize, 5 not valid.
     #[must_use]
@@ -115,12 +135,12 @@ impl Check {
     }
 
     /// Checks runs as repeats of each other. A run whose name is that of the rule's baseline is compared with and is no
-    /// repeat; `baseline` is one that was given apart.
+    /// repeat; [`Beside::baseline`] is one that was given apart.
     ///
     /// # Errors
     /// [`CheckError`] if a name of the rule is in none of the runs, or there is nothing to check.
-    pub fn of(title: &str, runs: &[&Run], baseline: Option<&Run>, rule: &Rule) -> Result<Self, CheckError> {
-        let (places, baseline) = split(runs, baseline, rule)?;
+    pub fn of(title: &str, runs: &[&Run], beside: &Beside, rule: &Rule) -> Result<Self, CheckError> {
+        let (places, baseline) = split(runs, beside.baseline, rule)?;
         let repeats: Vec<&Run> = places.iter().map(|i| runs[*i]).collect();
         known_tenants(&repeats, rule)?;
         let summaries: Vec<Summary> = repeats.iter().map(|r| Summary::of(r)).collect();
@@ -141,7 +161,7 @@ impl Check {
             load.into_check(0),
             each(&own::generator).into_check(1),
             each(&|_, s| own::results(s)).into_check(2),
-            each(&own::streaming).into_check(3),
+            each(&|r, s| own::streaming(r, s, beside.reader)).into_check(3),
             release.into_check(4),
         ];
         let judged = verdict::judge(&findings, &checks, lacks);

@@ -7,6 +7,7 @@ use elasticserve_core::slo::Slo;
 use elasticserve_core::time::{Span, Tick};
 use elasticserve_core::work::LoadModel;
 
+use super::Reader;
 use super::evidence::{Gathered, Mark};
 use crate::Run;
 use crate::fmt;
@@ -132,10 +133,17 @@ pub(crate) fn generator(run: &Run, summary: &Summary) -> Gathered {
     if summary.interrupted == Some(true) {
         found.warn("The run was interrupted.");
     }
-    if let Some(cap) = summary.max_in_flight.filter(|_| f.unsent > 0) {
+    let unsent = |state| summary.states.get(&state).copied().filter(|n| *n > 0);
+    if let Some((cap, n)) = summary.max_in_flight.zip(unsent(Terminal::UnsentClientCap)) {
         found.warn(format!(
-            "{} found none of the {cap} slots free and were not sent: they stay in every denominator.",
-            fmt::counted(f.unsent, "arrival")
+            "{} found none of the {cap} slots free and stayed unsent: in every denominator.",
+            fmt::counted(n, "arrival")
+        ));
+    }
+    if let Some(n) = unsent(Terminal::UnsentAbort).filter(|_| summary.interrupted == Some(false)) {
+        found.warn(format!(
+            "{} never sent, as the answer before failed: in every denominator.",
+            fmt::counted(n, "turn")
         ));
     }
     if summary.simulated {
@@ -269,8 +277,9 @@ fn support(f: &Figures, found: &mut Gathered) {
 }
 
 /// Whether the right moment was measured.
-pub(crate) fn streaming(run: &Run, summary: &Summary) -> Gathered {
+pub(crate) fn streaming(run: &Run, summary: &Summary, reader: Option<Reader>) -> Gathered {
     let mut found = Gathered::default();
+    parser(run, reader.filter(|_| !summary.simulated), &mut found);
     let outcomes = run.outcomes();
     let completed: Vec<&Row> = outcomes.into_iter().filter(|r| r.state == Terminal::Completed).collect();
     if completed.is_empty() {
@@ -291,6 +300,20 @@ pub(crate) fn streaming(run: &Run, summary: &Summary) -> Gathered {
         found.pass(format!("Longest silence within an answer: {} at most{p99} (n={}).", fmt::duration(max), gaps.n));
     }
     found
+}
+
+/// Whether what read the streams is known to read rightly.
+fn parser(run: &Run, reader: Option<Reader>, found: &mut Gathered) {
+    let Some(reader) = reader else { return };
+    let made_by = fmt::one_line(&run.manifest.tool_version, 20);
+    if reader.right < reader.all {
+        let wrong = reader.all - reader.right;
+        found.fail(format!("The reader of streams misreads {wrong} of the {} cases of its corpus.", reader.all));
+    } else if made_by == reader.version {
+        found.pass(format!("The reader of streams reads all {} cases of its corpus rightly (selftest).", reader.all));
+    } else {
+        found.warn(format!("The run was made by version {made_by}, whose reader of streams was not tested here."));
+    }
 }
 
 /// Head, first event and first content as moments apart.

@@ -25,7 +25,7 @@ fn good(name: &str) -> Run {
 }
 
 fn check(runs: &[&Run], rule: &Rule) -> Check {
-    Check::of("t", runs, None, rule).unwrap()
+    Check::of("t", runs, &Beside::default(), rule).unwrap()
 }
 
 fn rule(targets: &[&str]) -> Rule {
@@ -153,7 +153,7 @@ fn targets_of_a_tenant_are_about_its_arrivals_alone() {
     let found = check(&[&run], &rule(&["attainment[a]>=0.5", "attainment[b]>=0.5", "attainment>=0.5"]));
     let figures: Vec<(u64, Option<f64>)> = found.findings.iter().map(|f| (f.n, f.value)).collect();
     assert_eq!(figures, [(4, Some(0.5)), (4, Some(0.25)), (8, Some(0.375))]);
-    let unknown = Check::of("t", &[&run], None, &rule(&["attainment[zz]>=0.5"])).unwrap_err().to_string();
+    let unknown = Check::of("t", &[&run], &Beside::default(), &rule(&["attainment[zz]>=0.5"])).unwrap_err().to_string();
     assert!(unknown.contains("'zz'") && unknown.contains("it has a, b"), "{unknown}");
 }
 
@@ -165,11 +165,15 @@ fn the_baseline_is_compared_with_and_is_no_repeat() {
     let found = check(&both, &named);
     assert_eq!((found.verdict, found.runs.len(), found.findings[0].n), (Verdict::Accept, 1, 500));
     says(&found, "release", Mark::Pass, "495 (99.0%) got a good answer with new and 250 (50.0%) with old");
-    let apart = Check::of("t", &[&runs[1]], Some(&runs[0]), &rule(&["attainment>=0.97"])).unwrap();
+    let apart =
+        Check::of("t", &[&runs[1]], &Beside { baseline: Some(&runs[0]), reader: None }, &rule(&["attainment>=0.97"]))
+            .unwrap();
     says(&apart, "release", Mark::Pass, "250 (50.0%) with old");
-    let wrong = Check::of("t", &both, None, &Rule { baseline: Some("x".into()), ..Rule::default() }).unwrap_err();
+    let wrong =
+        Check::of("t", &both, &Beside::default(), &Rule { baseline: Some("x".into()), ..Rule::default() }).unwrap_err();
     assert!(wrong.to_string().contains("old, new"), "{wrong}");
-    let nothing = Check::of("t", &[&runs[0]], None, &Rule { baseline: Some("old".into()), ..Rule::default() });
+    let nothing =
+        Check::of("t", &[&runs[0]], &Beside::default(), &Rule { baseline: Some("old".into()), ..Rule::default() });
     assert_eq!(nothing.unwrap_err(), CheckError::NoRuns);
 }
 
@@ -200,6 +204,51 @@ fn a_closed_load_claims_no_rate_and_counts_what_was_drawn() {
     assert!((found.runs[0].window_s - 40.12).abs() < 1e-9);
     says(&found, "load", Mark::Pass, "Closed load of 8 workers");
     says(&found, "load", Mark::Warn, "not what becomes of users who come at a rate");
+}
+
+#[test]
+fn turns_after_a_failed_answer_are_no_stop_and_turns_that_were_not_due_are_not_missed() {
+    let mut run = measured("sessions", 400, |i| i == 7);
+    run.manifest.plan.model = LoadModel::Sessions { users: std::num::NonZeroU32::new(100).unwrap(), history: true };
+    run.manifest.plan.count = 500;
+    run.manifest.end.as_mut().unwrap().drawn = Some(400);
+    run.rows[8] = ended(8, "a", 800, 0, Terminal::UnsentAbort);
+    // The last user came further in its turns than others.
+    run.rows[399].index = 470;
+    let found = check(&[&run], &rule(&["attainment>=0.95"]));
+    assert_eq!((found.verdict, found.findings[0].n), (Verdict::Accept, 400), "{}", check_text(&found));
+    says(&found, "generator", Mark::Warn, "1 turn never sent, as the answer before failed");
+    assert_eq!(found.runs[0].figures.offered_per_s, None);
+    run.rows.pop();
+    let found = check(&[&run], &Rule::default());
+    says(&found, "generator", Mark::Fail, "400 turns came due, but the ledger accounts for 399");
+    assert_eq!(found.exit_code(), 5);
+}
+
+#[test]
+fn attempts_are_told_apart_from_arrivals() {
+    let mut run = good("retried");
+    let mut again = answered(50, "a", 5000, 900);
+    (again.attempt, again.send_started) = (1, Some(fixture::ms(5700)));
+    run.rows.push(again);
+    let found = check(&[&run], &rule(&["attainment>=0.97", "completed_ttft_p50<=250"]));
+    let s = &found.runs[0];
+    assert_eq!((s.figures.planned, s.attempts, s.retries), (500, 501, 1));
+    assert_eq!((s.figures.completed, s.figures.rejected), (496, 4), "an arrival ends as its last attempt");
+    assert_eq!(found.verdict, Verdict::Accept, "a retry sent 700 ms after the plan is no late generator");
+    says(&found, "load", Mark::Pass, "1 further attempt");
+}
+
+#[test]
+fn the_reader_of_streams_is_vouched_for_by_its_corpus() {
+    let run = good("one");
+    let held = |version, right| {
+        let beside = Beside { baseline: None, reader: Some(Reader { version, right, all: 97 }) };
+        Check::of("t", &[&run], &beside, &rule(&["attainment>=0.97"])).unwrap()
+    };
+    says(&held("0.1.0", 97), "streaming", Mark::Pass, "all 97 cases");
+    says(&held("9.9.9", 97), "streaming", Mark::Warn, "made by version 0.1.0");
+    assert_eq!(held("0.1.0", 96).verdict, Verdict::Retest);
 }
 
 #[test]
@@ -240,7 +289,7 @@ fn names_from_the_data_are_text_on_the_page_and_cannot_steer_a_terminal() {
     let mut held = rule(&["attainment>=0.9"]);
     held.targets.push(Target::DEFAULT.of_tenant(evil));
     held.tenant_min_requests.insert(evil.into(), 5000);
-    let found = Check::of(evil, &[&run, &other], Some(&other), &held).unwrap();
+    let found = Check::of(evil, &[&run, &other], &Beside { baseline: Some(&other), reader: None }, &held).unwrap();
     let (text, page) = (check_text(&found), check_html(&found, &[&run, &other]));
     assert!(!page.contains("<script") && !page.contains("<svg onload") && !page.contains("\"'>"));
     assert!(page.contains("&lt;script&gt;"));
