@@ -6,6 +6,7 @@ mod command;
 mod content;
 mod models;
 mod omission;
+mod scenario;
 mod server;
 mod states;
 mod truth;

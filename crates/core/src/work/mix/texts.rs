@@ -2,12 +2,12 @@
 
 use super::{Mix, Texts};
 use crate::rng::{Random, Stream};
-use crate::work::{Arrival, Conversation, Dataset, LoadModel, Plan, PlanError, TextRef, Turn};
+use crate::work::{Arrival, Conversation, Dataset, Length, LoadModel, Plan, PlanError, TextRef, Turn};
 
 /// Which texts of a dataset become prompts, by the approximate count of their tokens.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct TextBounds {
-    /// The fewest tokens of a message and of an answer.
+    /// The fewest tokens of a message and of its answer; answers are not looked at if theirs are not used.
     pub least: u32,
     /// The most tokens of a message.
     pub input: u32,
@@ -23,10 +23,12 @@ impl Default for TextBounds {
 }
 
 impl TextBounds {
-    fn admits(self, (message, answer): &(String, String)) -> bool {
+    /// Whether a message may be used, with its answer or with one of another length.
+    fn admits(self, (message, answer): &(String, String), other: Option<&Length>) -> bool {
         let (input, output) = (Dataset::tokens(message), Dataset::tokens(answer));
-        let total = input.saturating_add(output);
-        input >= self.least && output >= self.least && input <= self.input && total <= self.total
+        let fits = input >= self.least && input <= self.input;
+        let answered = output >= self.least && input.saturating_add(output) <= self.total;
+        fits && (answered || other.is_some())
     }
 }
 
@@ -39,7 +41,8 @@ impl Texts {
 
     /// The conversations whose first turn is within the bounds, in a random order.
     fn shuffled(&self, seed: u64) -> Vec<u32> {
-        let usable = |c: &Conversation| c.turns.first().is_some_and(|first| self.bounds.admits(first));
+        let usable =
+            |c: &Conversation| c.turns.first().is_some_and(|first| self.bounds.admits(first, self.output.as_ref()));
         let conversations = (0u32..).zip(self.dataset.conversations());
         let mut order: Vec<u32> = conversations.filter(|(_, c)| usable(c)).map(|(i, _)| i).collect();
         let mut random = Random::new(seed, Stream::Texts);
