@@ -8,18 +8,21 @@ use serde_json::{Map, Value};
 
 use super::work::{LIMITS, WORK, WorkArgs, parse_seconds};
 
-const USAGE: &str = "elasticserve load --url <URL> --request-rate <RATE> --num-prompts <COUNT> [OPTIONS]";
+const USAGE: &str = "elasticserve load --url <URL> --request-rate <RATE> --num-prompts <COUNT> [OPTIONS]
+       elasticserve load --url <URL> --scenario <FILE> [OPTIONS]";
 
 const AFTER_HELP: &str = "\
-The load is open: requests are sent when the plan says so, whatever the server does, and
-latencies count from the planned time. The plan depends on the seed and the workload alone.
-Each planned arrival ends as one row of the ledger, also when it was refused, cut off or
-never sent.
+The load is open unless --concurrency or a scenario says otherwise: requests are sent when the
+plan says so, whatever the server does, and latencies count from the planned time. The plan
+depends on the seed and the workload alone. Each planned arrival ends as one row of the ledger,
+also when it was refused, cut off or never sent.
 
-Example:
+Examples:
   elasticserve load --url http://127.0.0.1:8000 --request-rate 16 --num-prompts 200 \\
     --random-input-len 256 --random-output-len 64 --ignore-eos \\
     --goodput ttft:1000 tpot:100 e2el:15000 --seed 7 --result-dir runs/first
+
+  elasticserve load --scenario config/scenarios/three-tenants.toml --url http://127.0.0.1:8080
 
 Times are plain numbers of seconds, or have a unit: 90, 1.5, 750ms, 2m.
 OPENAI_API_KEY is sent as a bearer token and written nowhere. OPENAI_BASE_URL stands in for

@@ -44,7 +44,7 @@ pub struct PlanHeader {
     #[serde(flatten)]
     pub process: ArrivalProcess,
     /// The window that goodput divides by. None where the plan does not fix one: then it is what the run took
-    /// from its start to its last arrival.
+    /// until its last request ended.
     #[serde(rename = "window_ns", skip_serializing_if = "Option::is_none", default)]
     pub window: Option<Span>,
     /// Arrivals in the plan.
