@@ -145,6 +145,16 @@ impl OrderState {
         self.lanes[lane].next()
     }
 
+    /// Where the next request of a tenant would start that has none waiting.
+    pub(super) fn start_tag_if_idle(&self, lane: usize) -> VirtualTime {
+        self.now.max(self.lanes[lane].next())
+    }
+
+    /// Where a tenant's request starts that comes after one of so much.
+    pub(super) fn tag_after(&self, lane: usize, tag: VirtualTime, cost: Span) -> VirtualTime {
+        tag.after(cost, self.lanes[lane].weight)
+    }
+
     /// The tenant's head is dispatched and costs so much.
     pub(super) fn dispatched(&mut self, lane: usize, cost: Span) -> Charge {
         let tags = &mut self.lanes[lane];

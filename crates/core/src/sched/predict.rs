@@ -89,6 +89,9 @@ pub(super) struct Forecast {
     follows: bool,
     /// The time per token at which what waits was judged last.
     judged: Span,
+    /// What waits and is still to be judged, and the next of it.
+    unjudged: usize,
+    next_judged: RequestId,
     running: BTreeMap<RequestId, Running>,
     /// Tokens that running work still has to give.
     tokens_left: u64,
@@ -120,6 +123,10 @@ const VALUE_STEP: u64 = 20;
 const VALUE_SCALE: f64 = (1u64 << 40) as f64;
 /// What waits is judged anew when the time per token has moved by one part in this many.
 const REJUDGE: u64 = 50;
+/// So many at once, and then so many with every observation.
+const AT_ONCE: usize = 256;
+const AT_A_TIME: usize = 32;
+const FIRST: RequestId = RequestId(0);
 
 impl Forecast {
     pub(super) fn new(cost: CostModel, predict: Predict, price: Option<Price>) -> Self {
@@ -130,6 +137,8 @@ impl Forecast {
             tpot: LiveTpot::new(idle),
             follows: false,
             judged: idle,
+            unjudged: 0,
+            next_judged: FIRST,
             running: BTreeMap::new(),
             tokens_left: 0,
             market: price.map(|price| Market::new(price, &cost)),
@@ -347,23 +356,36 @@ impl Forecast {
         if self.running.is_empty() && !self.follows {
             // The next one finds an idle engine.
             self.tpot.reset();
-            self.rejudge_if_moved(queue);
         }
+        self.rejudge_if_moved(queue);
     }
 
+    /// Judges what waits anew if the pace has moved: a part of it now, and the rest with later inputs, so that none
+    /// takes long. What has not had its turn goes by the pace before.
     fn rejudge_if_moved(&mut self, queue: &mut Queue) {
         let tpot = self.tpot.get();
-        if tpot.as_nanos().abs_diff(self.judged.as_nanos()) <= self.judged.as_nanos() / REJUDGE {
-            return;
+        let mut count = AT_A_TIME;
+        if tpot.as_nanos().abs_diff(self.judged.as_nanos()) > self.judged.as_nanos() / REJUDGE {
+            self.judged = tpot;
+            self.unjudged = queue.len();
+            count = AT_ONCE;
         }
-        self.judged = tpot;
+        let mut count = count.min(self.unjudged).min(queue.len());
+        self.unjudged = self.unjudged.min(queue.len()) - count;
         let (cost, caution) = (&self.cost, &self.caution);
-        // What cannot make it any more expires at once.
-        queue.rejudge(|lane, w| {
-            let latest =
-                cost.latest_start(w.arrived, &w.promised(), self.promised(lane), caution).unwrap_or(Tick::ZERO);
-            (Some(latest), self.rank(w))
-        });
+        let judge = |lane, w: &Waiting| {
+            let latest = cost.latest_start(w.arrived, &w.promised(), self.promised(lane), caution);
+            // What cannot make it any more expires at once.
+            (Some(latest.unwrap_or(Tick::ZERO)), self.rank(w))
+        };
+        let mut from = self.next_judged;
+        while count > 0 {
+            let (done, next) = queue.rejudge_some(from, count, judge);
+            count -= done;
+            // After the last the first is next.
+            from = next.unwrap_or(FIRST);
+        }
+        self.next_judged = from;
     }
 }
 

@@ -96,6 +96,8 @@ const RIVAL: f64 = 0.5;
 /// The uncertainty of a running request's end: a part of what is left, and a constant in ms.
 const END_PART: f64 = 0.04;
 const END_MS: f64 = 15.0;
+/// So many tenants are looked at with each offer; more take turns, all of them at once every so many offers.
+const AT_ONCE: usize = 64;
 /// A tenant is forgotten when so little is left of its offers.
 const FORGOTTEN: f64 = 0.01;
 
@@ -107,6 +109,10 @@ pub(super) struct Market {
     /// The tenants that offered lately; the counts have decayed up to `at`.
     tenants: BTreeMap<usize, Counts>,
     at: Tick,
+    /// Offers since the tenants were valued.
+    fresh: usize,
+    /// The tenants' worth then, rising, with the stall of all up to each.
+    stalls: Vec<(f64, f64)>,
     ring: VecDeque<Seen>,
 }
 
@@ -141,19 +147,35 @@ pub(super) struct InFlight {
 impl Market {
     pub(super) fn new(price: Price, cost: &CostModel) -> Self {
         let idle_ms = cost.idle_tpot.as_millis_f64();
-        Self { price, idle_ms, tenants: BTreeMap::new(), at: Tick::ZERO, ring: VecDeque::with_capacity(RING) }
+        Self {
+            price,
+            idle_ms,
+            tenants: BTreeMap::new(),
+            at: Tick::ZERO,
+            fresh: 0,
+            stalls: Vec::new(),
+            ring: VecDeque::with_capacity(RING),
+        }
     }
 
     /// Counts an offer.
     pub(super) fn offered(&mut self, now: Tick, lane: usize, need: &Need, cost: &CostModel, caution: &Caution) {
-        self.decay(now);
-        self.tenants.entry(lane).or_default().offered += 1.0;
+        self.fresh += 1;
+        let all = self.fresh * AT_ONCE >= self.tenants.len();
+        if all {
+            self.fresh = 0;
+            self.decay(now);
+        }
+        // What is new has the worth of a tenant of which nothing is known until the next look at all.
+        self.tenants.entry(lane).or_insert(Counts { worth: 1.0, ..Counts::default() }).offered += 1.0;
         if self.ring.len() == RING {
             self.ring.pop_front();
         }
         let crit = cost.tolerated_ms(need, caution);
         self.ring.push_back(Seen { at: now, lane, crit, stall: self.price.stall.of(need) });
-        self.value();
+        if all {
+            self.value();
+        }
     }
 
     /// Counts an admission.
@@ -165,9 +187,14 @@ impl Market {
 
     /// The part of the time per token at which a tenant is judged.
     pub(super) fn promise(&self, lane: usize) -> f64 {
-        let own = self.worth(lane);
-        let all: f64 = self.tenants.values().map(|t| t.stall).sum();
-        let rivals: f64 = self.tenants.values().filter(|t| t.worth < own * RIVAL).map(|t| t.stall).sum();
+        let own = self.worth(lane) * RIVAL;
+        let (all, rivals) = if self.tenants.len() <= AT_ONCE {
+            let stall = |less: f64| self.tenants.values().filter(|t| t.worth < less).map(|t| t.stall).sum();
+            (stall(f64::INFINITY), stall(own))
+        } else {
+            let up_to = |n: usize| n.checked_sub(1).and_then(|i| self.stalls.get(i)).map_or(0.0, |(_, sum)| *sum);
+            (up_to(self.stalls.len()), up_to(self.stalls.partition_point(|(worth, _)| *worth < own)))
+        };
         if self.price.mu > 0.0 && all > 0.0 { 1.0 - PROMISE * rivals / all } else { 1.0 }
     }
 
@@ -247,6 +274,16 @@ impl Market {
         for t in self.tenants.values_mut() {
             t.worth = 1.0 + self.price.mu * n / (t.offered + 2.0) * (2.0 * jain / s1) * (1.0 - share(t) * s1 / s2);
         }
+        self.stalls.clear();
+        if self.tenants.len() > AT_ONCE {
+            self.stalls.extend(self.tenants.values().map(|t| (t.worth, t.stall)));
+            self.stalls.sort_unstable_by(|a, b| a.0.total_cmp(&b.0));
+            let mut sum = 0.0;
+            for (_, stall) in &mut self.stalls {
+                sum += *stall;
+                *stall = sum;
+            }
+        }
     }
 }
 
@@ -309,6 +346,29 @@ mod tests {
         // All of the stall is the other's.
         assert!((fair.promise(1) - (1.0 - PROMISE)).abs() < 1e-9 && fair.promise(0) == 1.0);
         assert_eq!(plain.promise(1), 1.0);
+    }
+
+    #[test]
+    fn many_tenants_are_judged_like_few_though_they_take_turns() {
+        // The same two kinds of tenants, one served and one refused, once two and once two thousand.
+        let of = |tenants: u64| {
+            let profile = Profile::built_in("gb10-qwen3-8b-fp8").unwrap();
+            let cost = CostModel::from_profile(&profile);
+            let mut market = Market::new(Price::from_profile(&profile, 0.7), &cost);
+            for i in 0..tenants * 40 {
+                let lane = (i % tenants) as usize;
+                let need = need(500, 100, 5_500);
+                // In all cases as many offers per tenant and second.
+                market.offered(Tick::from_nanos(i * 50_000_000 / tenants), lane, &need, &cost, &Caution::NONE);
+                if lane % 2 == 0 {
+                    market.admitted(lane, &need);
+                }
+            }
+            (market.worth(0), market.worth(1), market.promise(1), market.promise(0))
+        };
+        let (few, many) = (of(2), of(2_000));
+        assert!((few.0 - many.0).abs() < 0.05 && (few.1 - many.1).abs() < 0.05, "{few:?} {many:?}");
+        assert!((few.2 - many.2).abs() < 0.01 && few.3 == many.3, "{few:?} {many:?}");
     }
 
     #[test]

@@ -202,18 +202,13 @@ impl Queue {
         }
         self.bytes += waiting.bytes;
         self.lanes[lane].bytes += waiting.bytes;
-        if let Some(at) = waiting.expires() {
-            self.expiries.insert((at, waiting.id));
-        }
         if self.lanes[lane].waiting.is_empty() {
             if self.lanes[lane].in_use == 0 {
                 self.lanes[lane].releases.interrupt();
             }
             self.order.became_eligible(lane);
         }
-        let key = self.item_key(&waiting);
-        self.lanes[lane].waiting.insert((key, waiting.id));
-        self.count_work(&waiting);
+        self.index(lane, &waiting);
         self.items.insert(waiting.id, waiting);
         self.relist(lane);
     }
@@ -221,14 +216,9 @@ impl Queue {
     pub(super) fn remove(&mut self, id: RequestId) -> Option<Waiting> {
         let waiting = self.items.remove(&id)?;
         self.bytes -= waiting.bytes;
-        if let Some(at) = waiting.expires() {
-            self.expiries.remove(&(at, id));
-        }
         let lane = self.lane_of(waiting.tenant);
-        let key = self.item_key(&waiting);
-        self.lanes[lane].waiting.remove(&(key, id));
+        self.unindex(lane, &waiting);
         self.lanes[lane].bytes -= waiting.bytes;
-        self.discount_work(&waiting);
         self.relist(lane);
         Some(waiting)
     }
@@ -327,41 +317,86 @@ impl Queue {
         }
     }
 
-    /// Judges everything that waits anew: `judge` gives the latest start of a request, and its rank.
-    pub(super) fn rejudge(&mut self, judge: impl Fn(usize, &Waiting) -> (Option<Tick>, Option<Tick>)) {
-        self.expiries.clear();
-        self.work.clear();
-        for lane in &mut self.lanes {
-            lane.waiting.clear();
-        }
-        let mut items = std::mem::take(&mut self.items);
-        for waiting in items.values_mut() {
+    /// Judges so many anew from a request on, and says how many there were and where to go on; `None` after the last.
+    /// `judge` gives the latest start of a request, and its rank.
+    pub(super) fn rejudge_some(
+        &mut self,
+        from: RequestId,
+        count: usize,
+        judge: impl Fn(usize, &Waiting) -> (Option<Tick>, Option<Tick>),
+    ) -> (usize, Option<RequestId>) {
+        let mut ids: Vec<RequestId> = self.items.range(from..).take(count + 1).map(|(id, _)| *id).collect();
+        let next = if ids.len() > count { ids.pop() } else { None };
+        let done = ids.len();
+        for id in ids {
+            let Some(mut waiting) = self.items.remove(&id) else { continue };
             let lane = self.lane_of(waiting.tenant);
-            (waiting.latest, waiting.rank) = judge(lane, waiting);
-            if let Some(at) = waiting.expires() {
-                self.expiries.insert((at, waiting.id));
+            let judged = judge(lane, &waiting);
+            if judged != (waiting.latest, waiting.rank) {
+                self.unindex(lane, &waiting);
+                (waiting.latest, waiting.rank) = judged;
+                self.index(lane, &waiting);
             }
-            let key = self.item_key(waiting);
-            self.lanes[lane].waiting.insert((key, waiting.id));
-            self.count_work(waiting);
-        }
-        self.items = items;
-        for lane in 0..self.lanes.len() {
+            self.items.insert(id, waiting);
             self.relist(lane);
         }
+        (done, next)
+    }
+
+    /// Enters a request into all that is ordered.
+    fn index(&mut self, lane: usize, waiting: &Waiting) {
+        if let Some(at) = waiting.expires() {
+            self.expiries.insert((at, waiting.id));
+        }
+        let key = self.item_key(waiting);
+        self.lanes[lane].waiting.insert((key, waiting.id));
+        self.count_work(waiting);
+    }
+
+    /// Takes a request out of all that is ordered.
+    fn unindex(&mut self, lane: usize, waiting: &Waiting) {
+        if let Some(at) = waiting.expires() {
+            self.expiries.remove(&(at, waiting.id));
+        }
+        let key = self.item_key(waiting);
+        self.lanes[lane].waiting.remove(&(key, waiting.id));
+        self.discount_work(waiting);
     }
 
     /// What goes before a newcomer, in order.
     pub(super) fn needs_ahead_of(&self, newcomer: &Waiting) -> impl Iterator<Item = Need> {
-        let place = self.place(newcomer);
-        let mut ahead: Vec<(u64, RequestId, Need)> = self
-            .items
-            .values()
-            .map(|w| (self.place(w), w.id, w.need.with_output(w.few)))
-            .filter(|(at, ..)| *at <= place)
-            .collect();
+        let mut ahead = match self.order.order() {
+            Order::Wfq => self.ahead_by_tag(newcomer),
+            _ => self.ahead_by_place(newcomer),
+        };
         ahead.sort_unstable_by_key(|(at, id, _)| (*at, *id));
         ahead.into_iter().map(|(.., need)| need)
+    }
+
+    fn ahead_by_place(&self, newcomer: &Waiting) -> Vec<(u128, RequestId, Need)> {
+        let place = self.place(newcomer);
+        let placed = self.items.values().map(|w| (self.place(w), w)).filter(|(at, _)| *at <= place);
+        placed.map(|(at, w)| (u128::from(at), w.id, w.need.with_output(w.few))).collect()
+    }
+
+    /// Under fair queueing: each tenant's requests follow one another's tags, the newcomer the last of its own.
+    fn ahead_by_tag(&self, newcomer: &Waiting) -> Vec<(u128, RequestId, Need)> {
+        let own = self.lane_of(newcomer.tenant);
+        let mut last = self.order.start_tag_if_idle(own);
+        let mut all = Vec::with_capacity(self.items.len());
+        let lanes: BTreeSet<usize> = self.items.values().map(|w| self.lane_of(w.tenant)).collect();
+        for lane in lanes {
+            let mut tag = self.order.start_tag(lane);
+            for w in self.lanes[lane].waiting.iter().filter_map(|(_, id)| self.items.get(id)) {
+                all.push((tag.0, w.id, w.need.with_output(w.few)));
+                tag = self.order.tag_after(lane, tag, w.cost);
+            }
+            if lane == own {
+                last = tag;
+            }
+        }
+        all.retain(|(tag, ..)| *tag <= last.0);
+        all
     }
 
     /// The seat time of what goes before a newcomer, to within a bucket: of every size those that lie
@@ -438,7 +473,9 @@ impl Queue {
         let listed = self.lanes.iter().filter(|l| l.may_start() && !l.waiting.is_empty()).count();
         let first = |head: &Head| {
             let lane = &self.lanes[self.lane_of(head.2)];
+            let key = lane.waiting.first().map(|(key, _)| self.head_key(self.lane_of(head.2), *key));
             lane.listed == Some(*head)
+                && key == Some(head.0)
                 && lane.waiting.first().is_some_and(|(_, id)| *id == head.1)
                 && self.items.contains_key(&head.1)
         };
