@@ -1,6 +1,7 @@
 //! What a decision under prediction costs on one core.
 //!
-//! `cargo bench --bench sched` prints, for least-slack with admission by prediction and at a price,
+//! `cargo bench --bench sched` prints, for admission by prediction, with declared and with learned lengths, and at
+//! a price,
 //!
 //! - decisions per second: a token's observation, a release, the grant that follows and a new offer, while so
 //!   many wait and so many tenants offer;
@@ -37,18 +38,37 @@ fn main() {
         return;
     }
     say(&format!("memory of a request that waits, of 200,000: {:.0} bytes", memory(200_000)));
-    for (name, mu) in [("predict", None), ("price, mu 0.5", Some(0.5))] {
+    for mode in MODES {
         let head: Vec<String> = TENANTS.iter().map(|t| format!("{t:>8} tenants")).collect();
-        say(&format!("least-slack + {name}, decisions per second{:>6}{}", "", head.concat()));
+        say(&format!("{:<42}{}", format!("{}, decisions per second", mode.name), head.concat()));
         for waiting in WAITING {
-            let cells: Vec<String> = TENANTS.iter().map(|t| format!("{:>16.0}", decisions(mu, waiting, *t))).collect();
+            let cells: Vec<String> =
+                TENANTS.iter().map(|t| format!("{:>16.0}", decisions(mode, waiting, *t))).collect();
             say(&format!("  {:<40}{}", format!("{waiting} waiting"), cells.concat()));
         }
     }
     for waiting in WAITING {
-        say(&format!("judging {waiting} anew: {:.3} ms", anew(waiting) * 1e3));
+        let (once, all) = anew(waiting);
+        say(&format!("judging {waiting} anew: {:.3} ms at once, {:.3} ms in all", once * 1e3, all * 1e3));
     }
 }
+
+/// What decides.
+#[derive(Copy, Clone)]
+struct Mode {
+    name: &'static str,
+    order: Order,
+    mu: Option<f64>,
+    /// Whether requests declare the lengths of their answers.
+    declared: bool,
+}
+
+const MODES: [Mode; 4] = [
+    Mode { name: "least-slack + predict", order: Order::LeastSlack, mu: None, declared: true },
+    Mode { name: "least-slack, learned lengths", order: Order::LeastSlack, mu: None, declared: false },
+    Mode { name: "value, learned lengths", order: Order::Value, mu: None, declared: false },
+    Mode { name: "least-slack + price", order: Order::LeastSlack, mu: Some(0.5), declared: true },
+];
 
 /// A scheduler with all permits in use and so much waiting.
 struct Loaded {
@@ -56,23 +76,30 @@ struct Loaded {
     held: VecDeque<Ticket>,
     tenants: u16,
     offered: u32,
+    declared: bool,
 }
 
 impl Loaded {
-    fn new(mu: Option<f64>, waiting: u32, tenants: u16) -> Self {
+    fn new(mode: Mode, waiting: u32, tenants: u16) -> Self {
         let profile = Profile::built_in("gb10-qwen3-8b-fp8").unwrap();
         let predict = Predict { caution: Caution::default() };
         let settings = Settings {
-            order: Order::LeastSlack,
+            order: mode.order,
             cost: CostModel::from_profile(&profile),
             predict: Some(predict),
-            price: mu.map(|mu| Price::from_profile(&profile, mu)),
+            price: mode.mu.map(|mu| Price::from_profile(&profile, mu)),
             depth: waiting as usize + 1,
             max_bytes: u64::MAX,
             tenants: vec![TenantPolicy::default(); usize::from(tenants)],
             ..Settings::fcfs(vec![PERMITS])
         };
-        let mut loaded = Self { scheduler: Scheduler::new(&settings), held: VecDeque::new(), tenants, offered: 0 };
+        let mut loaded = Self {
+            scheduler: Scheduler::new(&settings),
+            held: VecDeque::new(),
+            tenants,
+            offered: 0,
+            declared: mode.declared,
+        };
         for _ in 0..waiting + PERMITS {
             loaded.offer(Tick::ZERO);
             loaded.grant(Tick::ZERO);
@@ -89,8 +116,23 @@ impl Loaded {
         let (input, output) = (64 + self.offered % 900, 32 + self.offered % 200);
         let slo = Slo { e2e, ..Slo::default() };
         self.scheduler
-            .offer(now, Offer { tenant, bytes: 1000, input, output: Some(output), slo, ..Offer::default() })
+            .offer(
+                now,
+                Offer {
+                    tenant,
+                    bytes: 1000,
+                    input,
+                    output: Some(output).filter(|_| self.declared),
+                    slo,
+                    ..Offer::default()
+                },
+            )
             .unwrap();
+    }
+
+    /// The mean that the scheduler goes by, which another gap of that size does not move.
+    fn tpot(&self) -> Span {
+        self.scheduler.live_tpot().unwrap()
     }
 
     fn grant(&mut self, now: Tick) {
@@ -107,19 +149,20 @@ impl Loaded {
     }
 }
 
-fn decisions(mu: Option<f64>, waiting: u32, tenants: u16) -> f64 {
+fn decisions(mode: Mode, waiting: u32, tenants: u16) -> f64 {
     let mut rounds: Vec<f64> = (0..ROUNDS)
         .map(|_| {
-            let mut loaded = Loaded::new(mu, waiting, tenants);
+            let mut loaded = Loaded::new(mode, waiting, tenants);
             let started = Instant::now();
             let mut now = Tick::ZERO;
-            // A price looks at all tenants of the last seconds.
-            let count = if mu.is_some() { DECISIONS / 50 } else { DECISIONS };
+            // What looks at many requests or tenants takes longer.
+            let count = if mode.mu.is_some() || mode.order == Order::Value { DECISIONS / 10 } else { DECISIONS };
             for _ in 0..count {
                 now = now + Span::from_nanos(10_000);
                 loaded.observe(now, Span::from_millis(40));
                 let ticket = loaded.held.pop_front().unwrap();
-                loaded.scheduler.release(now, ticket, How::Finished, Used::default());
+                let used = Used { input: None, output: Some(32 + loaded.offered % 200) };
+                loaded.scheduler.release(now, ticket, How::Finished, used);
                 loaded.grant(now);
                 loaded.offer(now);
             }
@@ -132,24 +175,31 @@ fn decisions(mu: Option<f64>, waiting: u32, tenants: u16) -> f64 {
     rounds[ROUNDS / 2]
 }
 
-/// Seconds for one judgement of everything that waits.
-fn anew(waiting: u32) -> f64 {
-    let mut loaded = Loaded::new(None, waiting, 300);
-    let mut rounds: Vec<f64> = (1..=9)
-        .map(|round| {
-            let started = Instant::now();
-            // A gap long enough to move the mean by more than a fiftieth, in turns up and down.
-            loaded.observe(Tick::ZERO, Span::from_secs(if round % 2 == 1 { 1_000 } else { 10_000 }));
-            started.elapsed().as_secs_f64()
-        })
-        .collect();
-    rounds.sort_by(f64::total_cmp);
-    rounds[rounds.len() / 2]
+/// Seconds for the first part of a judgement of everything that waits, and for all of it.
+fn anew(waiting: u32) -> (f64, f64) {
+    let mut loaded = Loaded::new(MODES[0], waiting, 300);
+    let (mut first, mut whole) = (Vec::new(), Vec::new());
+    for round in 1..=9 {
+        let started = Instant::now();
+        // A gap long enough to move the mean by more than a fiftieth, in turns up and down.
+        loaded.observe(Tick::ZERO, Span::from_secs(if round % 2 == 1 { 1_000 } else { 10_000 }));
+        first.push(started.elapsed().as_secs_f64());
+        for _ in 0..waiting / 32 {
+            let id = loaded.held.back().unwrap().id();
+            loaded.scheduler.observe(Tick::ZERO, id, Observation { tokens: 1, gap: Some(loaded.tpot()) });
+        }
+        whole.push(started.elapsed().as_secs_f64());
+    }
+    let median = |mut rounds: Vec<f64>| {
+        rounds.sort_by(f64::total_cmp);
+        rounds[rounds.len() / 2]
+    };
+    (median(first), median(whole))
 }
 
 fn memory(waiting: u32) -> f64 {
     let before = resident();
-    let loaded = Loaded::new(None, waiting, 300);
+    let loaded = Loaded::new(MODES[0], waiting, 300);
     let after = resident();
     assert_eq!(loaded.scheduler.queued(), waiting as usize);
     (after - before) / f64::from(waiting)

@@ -12,7 +12,7 @@ use std::num::NonZeroU32;
 use elasticserve_core::ids::TenantId;
 use elasticserve_core::outcome::{How, RejectReason};
 use elasticserve_core::rng::{Random, Stream};
-use elasticserve_core::sched::{CostModel, Offer, Order, Settings, TenantPolicy};
+use elasticserve_core::sched::{CostModel, Offer, OnMiss, Order, Settings, TenantPolicy, Used};
 use elasticserve_core::time::Span;
 
 use model::{Books, Ending, Op};
@@ -26,7 +26,8 @@ fn tenant(random: &mut Random) -> TenantPolicy {
     };
     let max_queued = (random.between(0, 3) == 0).then(|| random.between(0, 6) as u32);
     let max_queued_bytes = (random.between(0, 3) == 0).then(|| random.between(0, 400));
-    TenantPolicy { weight, max_permits, max_queued, max_queued_bytes, ..TenantPolicy::default() }
+    let on_miss = [OnMiss::Finish, OnMiss::Abort][random.between(0, 1) as usize];
+    TenantPolicy { weight, max_permits, max_queued, max_queued_bytes, on_miss, ..TenantPolicy::default() }
 }
 
 #[test]
@@ -48,8 +49,8 @@ fn any_sequence_of_operations_keeps_the_books_and_ends_every_request_once() {
         }
         *endings.entry("cancelled".into()).or_insert(0) += totals.cancelled;
     }
-    // Four reasons at arrival, three while waiting, a cancel and five ways to end work.
-    assert_eq!(endings.len(), 13, "{endings:?}");
+    // Six reasons at arrival, three while waiting, a cancel and five ways to end work.
+    assert_eq!(endings.len(), 15, "{endings:?}");
     assert!(endings.values().all(|count| *count > 500), "{endings:?}");
 }
 
@@ -108,7 +109,7 @@ fn same_tick(random: &mut Random, events: [Event; 3]) -> Result<(), String> {
     books.forward(budget);
     for event in events {
         match event {
-            Event::Permit => books.release(random.next_u64(), How::Finished)?,
+            Event::Permit => books.release(random.next_u64(), How::Finished, Used::default())?,
             Event::Cancel => books.cancel(id)?,
             Event::Timer => books.settle()?,
         }

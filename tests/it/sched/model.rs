@@ -7,7 +7,11 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use elasticserve_core::ids::{BackendId, RequestId, TenantId};
 use elasticserve_core::outcome::{How, RejectReason};
 use elasticserve_core::rng::Random;
-use elasticserve_core::sched::{Action, Offer, Order, Rejection, Scheduler, Settings, Ticket, Totals, Used};
+use elasticserve_core::sched::{
+    Action, Caution, CostModel, Observation, Offer, OnMiss, Order, Predict, Price, Rejection, Scheduler, Settings,
+    Stall, Ticket, Totals, Used,
+};
+use elasticserve_core::slo::Slo;
 use elasticserve_core::time::{Span, Tick};
 
 /// An input to the scheduler. Picks are taken modulo what there is, so any sequence is valid.
@@ -16,7 +20,9 @@ pub(super) enum Op {
     Offer(Offer),
     CancelWaiting(u64),
     CancelAny(u64),
-    Release(u64, How),
+    Release(u64, How, Used),
+    /// Tokens of running work came, so long after the ones before.
+    Observe(u64, u32, Option<Span>),
     Forward(Span),
     /// Time passes and the timer fires late: nothing is polled until the next input.
     Late(Span),
@@ -33,7 +39,7 @@ pub(super) struct Books<'a> {
     backends: Vec<(u32, bool, u32)>,
     held_by: Vec<u32>,
     waiting: BTreeMap<RequestId, Waiter>,
-    tickets: Vec<Ticket>,
+    running: Vec<Work>,
     endings: BTreeMap<RequestId, Ending>,
     draining: bool,
     offers: u64,
@@ -43,7 +49,27 @@ struct Waiter {
     lane: usize,
     bytes: u64,
     arrived: Tick,
+    /// When its budget ends. Under prediction it may expire earlier.
     expires: Option<Tick>,
+    slo: Slo,
+}
+
+struct Work {
+    ticket: Ticket,
+    arrived: Tick,
+    /// Its limits, if it is to be cut when it loses them and was not told to be yet.
+    limits: Option<Slo>,
+    seen: bool,
+}
+
+impl Work {
+    /// The first moment at which its deadline is lost.
+    fn lost(&self) -> Option<Tick> {
+        let slo = self.limits?;
+        let first = slo.ttft.filter(|_| !self.seen);
+        let limit = [first, slo.e2e].into_iter().flatten().min()?;
+        Some(self.arrived + limit + Span::from_nanos(1))
+    }
 }
 
 /// The one way in which a request ended.
@@ -97,7 +123,7 @@ impl<'a> Books<'a> {
             backends: settings.backends.iter().map(|&permits| (permits, true, 0)).collect(),
             held_by: vec![0; settings.tenants.len()],
             waiting: BTreeMap::new(),
-            tickets: Vec::new(),
+            running: Vec::new(),
             endings: BTreeMap::new(),
             draining: false,
             offers: 0,
@@ -124,7 +150,8 @@ impl<'a> Books<'a> {
                 self.cancel(id.unwrap_or(RequestId(pick)))?;
             }
             Op::CancelAny(pick) => self.cancel(RequestId(pick % (self.offers + 1)))?,
-            Op::Release(pick, how) => self.release(pick, how)?,
+            Op::Release(pick, how, used) => self.release(pick, how, used)?,
+            Op::Observe(pick, tokens, gap) => self.observe(pick, tokens, gap),
             Op::Forward(span) => self.forward(span),
             Op::Late(span) => {
                 self.forward(span);
@@ -158,11 +185,14 @@ impl<'a> Books<'a> {
                     (a, b) => a.or(b),
                 };
                 let (lane, expires) = (self.lane(offer.tenant), budget.map(|b| self.now + b));
-                self.waiting.insert(id, Waiter { lane, bytes: offer.bytes, arrived: self.now, expires });
+                let waiter = Waiter { lane, bytes: offer.bytes, arrived: self.now, expires, slo: offer.slo };
+                self.waiting.insert(id, waiter);
             }
             Err(rejection) => {
-                let due = expected == Some(rejection.reason) && rejection.id == id;
-                ensure!(due, "{rejection:?} where {expected:?} for {id:?} was due");
+                let predicted = self.settings.predict.is_some()
+                    && matches!(rejection.reason, RejectReason::SloInfeasible | RejectReason::PredictedLate);
+                let due = expected == Some(rejection.reason) || expected.is_none() && predicted;
+                ensure!(due && rejection.id == id, "{rejection:?} where {expected:?} for {id:?} was due");
                 self.end(id, Ending::Rejected(rejection.reason))?;
             }
         }
@@ -176,16 +206,32 @@ impl<'a> Books<'a> {
         if found { self.end(id, Ending::Cancelled) } else { Ok(()) }
     }
 
-    pub(super) fn release(&mut self, pick: u64, how: How) -> Result<(), String> {
-        if self.tickets.is_empty() {
+    pub(super) fn release(&mut self, pick: u64, how: How, used: Used) -> Result<(), String> {
+        if self.running.is_empty() {
             return Ok(());
         }
-        let ticket = self.tickets.swap_remove((pick % self.tickets.len() as u64) as usize);
+        let ticket = self.running.swap_remove((pick % self.running.len() as u64) as usize).ticket;
         self.backends[ticket.backend().index()].2 -= 1;
         let lane = self.lane(ticket.tenant());
         self.held_by[lane] -= 1;
         self.end(ticket.id(), Ending::Released(how))?;
-        self.scheduler.release(self.now, ticket, how, Used::default());
+        self.scheduler.release(self.now, ticket, how, used);
+        Ok(())
+    }
+
+    fn observe(&mut self, pick: u64, tokens: u32, gap: Option<Span>) {
+        let count = self.running.len() as u64;
+        let Some(work) = pick.checked_rem(count).and_then(|place| self.running.get_mut(place as usize)) else { return };
+        work.seen |= tokens > 0;
+        self.scheduler.observe(self.now, work.ticket.id(), Observation { tokens, gap });
+    }
+
+    fn to_be_cut(&mut self, id: RequestId) -> Result<(), String> {
+        let work = self.running.iter_mut().find(|w| w.ticket.id() == id);
+        let Some(work) = work else { return Err(format!("{id:?} is to be cut, it does not run")) };
+        let lost = work.lost();
+        ensure!(lost.is_some_and(|at| at <= self.now), "{id:?} is to be cut at {:?}, not {lost:?}", self.now);
+        work.limits = None;
         Ok(())
     }
 
@@ -195,7 +241,7 @@ impl<'a> Books<'a> {
             match action {
                 Action::Grant(ticket) => self.granted(ticket)?,
                 Action::Expire(rejection) => self.expired(&rejection)?,
-                Action::Abort(id) => return Err(format!("{id:?} is to be cut, which nobody asked for")),
+                Action::Abort(id) => self.to_be_cut(id)?,
             }
         }
         self.scheduler.audit().map_err(|e| e.to_string())?;
@@ -207,8 +253,13 @@ impl<'a> Books<'a> {
         let queue = (self.scheduler.queued(), self.scheduler.queued_bytes());
         ensure!(queue == (self.waiting.len(), bytes), "{queue:?} queued, not {:?}", (self.waiting.len(), bytes));
         ensure!(queue.0 <= self.settings.depth && bytes <= self.settings.max_bytes, "{queue:?} is over the bound");
-        let (timer, due) = (self.scheduler.next_timer(), self.waiting.values().filter_map(|w| w.expires).min());
-        ensure!(timer == due, "the timer is {timer:?}, the first expiry {due:?}");
+        let expiries = self.waiting.values().filter_map(|w| w.expires);
+        let (timer, due) =
+            (self.scheduler.next_timer(), expiries.chain(self.running.iter().filter_map(Work::lost)).min());
+        // What is predicted may expire before its budget ends.
+        let earlier = self.settings.predict.is_some() && timer.is_some_and(|t| due.is_none_or(|due| t <= due));
+        ensure!(timer == due || earlier, "the timer is {timer:?}, the first to do {due:?}");
+        ensure!(timer.is_none_or(|at| at > self.now), "the timer {timer:?} is over at {:?}", self.now);
         ensure!(due.is_none_or(|at| at > self.now), "{due:?} is over at {:?}", self.now);
         ensure!(!(self.any_free() && self.any_eligible()), "a permit is free while an eligible request waits");
         Ok(())
@@ -216,8 +267,8 @@ impl<'a> Books<'a> {
 
     /// Gives all tickets back; after that nothing may be left and all sums must agree.
     pub(super) fn close(mut self) -> Result<Totals, String> {
-        while !self.tickets.is_empty() {
-            self.release(0, How::Finished)?;
+        while !self.running.is_empty() {
+            self.release(0, How::Finished, Used::default())?;
             self.settle()?;
         }
         ensure!(self.waiting.is_empty(), "{} wait forever", self.waiting.len());
@@ -246,8 +297,9 @@ impl<'a> Books<'a> {
         ensure!(waiter.expires.is_none_or(|at| at >= self.now), "{id:?} granted after its budget");
         ensure!(ticket.waited() == self.now.since(waiter.arrived), "{id:?} waited {}", ticket.waited());
         let fcfs = self.settings.order == Order::Fcfs;
+        let in_turn = fcfs || self.settings.order == Order::Wfq;
         let passed = self.waiting.range(..id).find(|(_, w)| w.lane == lane || fcfs && self.under_cap(w.lane));
-        ensure!(passed.is_none(), "{id:?} passed {:?}", passed.map(|(id, _)| id));
+        ensure!(!in_turn || passed.is_none(), "{id:?} passed {:?}", passed.map(|(id, _)| id));
         let (permits, up, in_use) = self.backends[ticket.backend().index()];
         ensure!(up && in_use < permits, "{id:?} granted on a backend with {in_use} of {permits} in use, up: {up}");
         let shares = self.backends.iter().filter(|b| b.1 && b.2 < b.0);
@@ -255,7 +307,9 @@ impl<'a> Books<'a> {
         ensure!(!less, "{id:?} granted on a backend that is not the least loaded");
         self.backends[ticket.backend().index()].2 += 1;
         self.held_by[lane] += 1;
-        self.tickets.push(ticket);
+        let aborts = self.settings.tenants[lane].on_miss == OnMiss::Abort;
+        let limits = Some(waiter.slo).filter(|_| aborts);
+        self.running.push(Work { ticket, arrived: waiter.arrived, limits, seen: false });
         Ok(())
     }
 
@@ -263,7 +317,9 @@ impl<'a> Books<'a> {
         let id = rejection.id;
         ensure!(self.waiting.contains_key(&id), "{id:?} expired, it does not wait");
         let (reason, over) = (self.refuse_all(), self.waiting[&id].expires);
-        if rejection.reason == RejectReason::QueueExpired {
+        if rejection.reason == RejectReason::QueueExpired && self.settings.predict.is_some() {
+            ensure!(reason.is_none(), "{id:?} expired where {reason:?} was due");
+        } else if rejection.reason == RejectReason::QueueExpired {
             ensure!(reason.is_none() && over.is_some_and(|at| at <= self.now), "{id:?} expired before {over:?}");
             let could_go = over == Some(self.now) && self.any_free() && self.any_eligible();
             ensure!(!could_go, "{id:?} expired at the tick at which a permit was free");
@@ -323,9 +379,23 @@ impl<'a> Books<'a> {
     }
 }
 
+const ORDERS: [Order; 6] =
+    [Order::Fcfs, Order::Wfq, Order::Priority, Order::LeastSlack, Order::ShortestFirst, Order::Value];
+
+/// An engine whose steps take 2 ns, whatever the prompt.
+const STEPS: CostModel = CostModel {
+    overhead: Span::from_nanos(1),
+    prefill_per_token: Span::ZERO,
+    first_token_steps: 2,
+    idle_tpot: Span::from_nanos(2),
+};
+
+const STALL: Stall = Stall { per_token_ms: 1e-15, free_tokens: 100.0, attention_ms: 0.0, kv_ms_per_token: 1e-9 };
+
 /// Random settings: few permits, small bounds and short budgets, so that every limit is met often.
 pub(super) fn random_settings(random: &mut Random) -> Settings {
-    let order = super::order(random);
+    let order = ORDERS[random.between(0, ORDERS.len() as u64 - 1) as usize];
+    let predicts = random.between(0, 2) > 0;
     let backends = (0..random.between(1, 3)).map(|_| random.between(0, 3) as u32).collect();
     let tenants = (0..random.between(1, 3)).map(|_| super::tenant(random)).collect();
     let max_bytes = [0, 200, 1_000, u64::MAX][random.between(0, 3) as usize];
@@ -336,7 +406,14 @@ pub(super) fn random_settings(random: &mut Random) -> Settings {
         depth: random.between(0, 12) as usize,
         max_bytes,
         budget: budget(random),
-        cost: super::by_prompt(),
+        cost: if predicts { STEPS } else { super::by_prompt() },
+        predict: predicts.then(|| {
+            let caution =
+                Caution { pad: Span::from_nanos(random.between(0, 3)), margin_permille: random.between(0, 99) };
+            Predict { caution }
+        }),
+        price: (random.between(0, 1) == 0).then(|| Price { mu: random.unit(), stall: STALL }),
+        guard: Span::from_nanos(random.between(0, 20)),
         ..Settings::fcfs(Vec::new())
     }
 }
@@ -348,7 +425,17 @@ pub(super) fn random_op(random: &mut Random) -> Op {
         0..450 => Op::Offer(random_offer(random)),
         450..540 => Op::CancelWaiting(random.next_u64()),
         540..580 => Op::CancelAny(random.next_u64()),
-        580..800 => Op::Release(random.next_u64(), how),
+        580..740 => {
+            let count = |random: &mut Random| {
+                (random.between(0, 2) > 0).then(|| (random.next_u64() >> random.between(32, 63)) as u32)
+            };
+            let used = Used { input: count(random), output: count(random) };
+            Op::Release(random.next_u64(), how, used)
+        }
+        740..800 => {
+            let gap = (random.between(0, 3) > 0).then(|| Span::from_nanos(random.next_u64() >> random.between(40, 63)));
+            Op::Observe(random.next_u64(), random.between(0, 3) as u32, gap)
+        }
         800..830 => Op::Late(Span::from_nanos(random.between(0, 20))),
         830..930 => Op::Forward(Span::from_nanos(random.between(0, 12))),
         930..935 => Op::Forward(Span::from_nanos(random.next_u64() >> random.between(0, 40))),
@@ -370,8 +457,14 @@ fn random_offer(random: &mut Random) -> Offer {
         class: None,
         input: (random.next_u64() >> random.between(32, 63)) as u32,
         budget: budget(random),
-        ..Offer::default()
+        output: (random.between(0, 1) == 0).then(|| random.between(0, 12) as u32),
+        hint: (random.between(0, 2) == 0).then(|| [8, 16, u32::MAX][random.between(0, 2) as usize]),
+        slo: Slo { ttft: limit(random), tpot: limit(random), e2e: limit(random) },
     }
+}
+
+fn limit(random: &mut Random) -> Option<Span> {
+    (random.between(0, 1) == 0).then(|| Span::from_nanos(random.between(0, 60)))
 }
 
 fn budget(random: &mut Random) -> Option<Span> {

@@ -464,6 +464,14 @@ impl Queue {
         self.lanes[index].listed = entry;
     }
 
+    /// How many go by a pace, without caution.
+    #[cfg(test)]
+    pub(super) fn judged_by(&self, tpot: Span, cost: &super::CostModel) -> usize {
+        let none = super::Caution { pad: Span::ZERO, margin_permille: 0 };
+        let latest = |w: &Waiting| cost.latest_start(w.arrived, &w.promised(), tpot, &none);
+        self.items.values().filter(|w| w.latest == latest(w)).count()
+    }
+
     /// Whether every index agrees with the items.
     pub(super) fn audit(&self) -> Result<(), AuditError> {
         let bytes: u64 = self.items.values().map(|w| w.bytes).sum();

@@ -250,3 +250,103 @@ fn a_request_may_ask_for_a_later_class_than_its_tenants_and_for_no_earlier_one()
     }
     assert_eq!(order, [ids[2], ids[4], ids[1], ids[3], ids[0]]);
 }
+
+/// Steps of 10 ms and nothing else, on so many seats.
+fn predicting(order: Order, seats: u32, tenants: Vec<TenantPolicy>) -> Settings {
+    let (zero, step) = (Span::ZERO, Span::from_millis(10));
+    let cost = CostModel { overhead: zero, prefill_per_token: zero, first_token_steps: 1, idle_tpot: step };
+    let predict = Some(Predict { caution: Caution { pad: zero, margin_permille: 0 } });
+    Settings { order, tenants, cost, predict, depth: 100_000, ..Settings::fcfs(vec![seats]) }
+}
+
+fn within(e2e_ms: u64) -> crate::slo::Slo {
+    crate::slo::Slo { e2e: Some(Span::from_millis(e2e_ms)), ..crate::slo::Slo::default() }
+}
+
+#[test]
+fn a_tenant_that_fair_queueing_lets_go_first_is_not_told_to_be_late_for_what_came_before() {
+    for (order, starts) in [(Order::Wfq, 1_000), (Order::Fcfs, 6_000)] {
+        let mut s = Scheduler::new(&predicting(order, 1, vec![tenant(1, None), tenant(1, None)]));
+        for _ in 0..6 {
+            s.offer(at(0), Offer { output: Some(100), ..offer(0) }).unwrap();
+        }
+        let _held = grants(&mut s, at(0));
+        // One runs for a second and five wait, all of tenant 0.
+        let other = Offer { output: Some(100), slo: within(3_000), ..offer(1) };
+        let predicted = s.predict(at(0), &other).unwrap();
+        assert_eq!(predicted.start, at(starts * 1_000_000), "{order:?}");
+        assert_eq!(s.offer(at(0), other).is_ok(), order == Order::Wfq);
+        let again = s.predict(at(0), &Offer { output: Some(100), ..offer(0) }).unwrap();
+        let after_all = if order == Order::Wfq { 7_000 } else { 6_000 };
+        assert_eq!(again.start, at(after_all * 1_000_000), "{order:?}");
+    }
+}
+
+#[test]
+fn a_prediction_says_what_it_goes_by_and_how_likely_it_holds() {
+    let mut s = Scheduler::new(&predicting(Order::Value, 4, vec![tenant(1, None)]));
+    for length in 1..=400 {
+        s.offer(at(0), Offer { output: None, ..offer(0) }).unwrap();
+        let ticket = grants(&mut s, at(0)).remove(0);
+        s.release(at(0), ticket, How::Finished, Used { output: Some(length), ..Used::default() });
+    }
+    let said = |s: &Scheduler, output, hint, e2e| {
+        let p = s.predict(at(0), &Offer { output, hint, slo: within(e2e), ..offer(0) }).unwrap();
+        (p.basis, p.chance_permille)
+    };
+    // Lengths are 1 to 400, all as often: 100 of them take a second or less.
+    let (basis, chance) = said(&s, None, None, 1_000);
+    assert!(basis == Basis::Learned && (235..265).contains(&chance), "{chance}");
+    assert_eq!(said(&s, Some(100), None, 1_000), (Basis::Declared, 1_000));
+    assert_eq!(said(&s, Some(101), Some(64), 1_000), (Basis::Declared, 0));
+    assert_eq!(said(&s, None, Some(64), 1_000).0, Basis::Hinted);
+    let summary = s.lengths(TenantId(0)).unwrap();
+    assert_eq!((summary.finished, summary.cut), (400, 0));
+    assert!(summary.p50.abs_diff(200) < 12 && summary.p90.abs_diff(360) < 20, "{summary:?}");
+}
+
+#[test]
+fn by_value_goes_first_what_loses_most_by_waiting_and_takes_least() {
+    let first = |offers: [Offer; 2], weights: [u32; 2]| {
+        let mut s = Scheduler::new(&predicting(Order::Value, 2, weights.map(|w| tenant(w, None)).into()));
+        for _ in 0..2 {
+            s.offer(at(0), Offer { output: Some(10), ..offer(0) }).unwrap();
+        }
+        let held = grants(&mut s, at(0)).remove(0);
+        let [a, _] = offers.map(|offer| s.offer(at(0), offer).unwrap());
+        s.release(at(1), held, How::Finished, Used::default());
+        grants(&mut s, at(1)).remove(0).id() == a
+    };
+    let declares = |output, e2e, tenant| Offer { output: Some(output), slo: within(e2e), ..offer(tenant) };
+    // Twenty steps are 200 ms: of these two only the first one would be lost, though it takes longer.
+    assert!(first([declares(100, 1_150, 0), declares(10, 3_000, 1)], [1, 1]));
+    // Both would be lost, and the shorter one takes less.
+    assert!(!first([declares(100, 1_150, 0), declares(50, 650, 1)], [1, 1]));
+    assert!(first([declares(100, 1_150, 0), declares(50, 650, 1)], [3, 1]), "weights count");
+}
+
+#[test]
+fn what_waits_is_judged_anew_in_parts_until_all_of_it_goes_by_the_new_pace() {
+    let mut s = Scheduler::new(&predicting(Order::LeastSlack, 1, vec![tenant(1, None)]));
+    let running = s.offer(at(0), Offer { output: Some(1_000), ..offer(0) }).unwrap();
+    let _held = grants(&mut s, at(0));
+    for n in 0..1_000 {
+        s.offer(at(0), Offer { output: Some(10), slo: within(20_000_000 + n), ..offer(0) }).unwrap();
+    }
+    let late = |s: &Scheduler| s.next_timer().unwrap();
+    // The one with the tightest limit comes first: at 10 ms a token it may start 100 ms before the limit.
+    assert_eq!(late(&s), at((20_000_000 - 100) * 1_000_000));
+    let mut inputs = 0;
+    let slow = Some(Span::from_secs(1));
+    s.observe(at(0), running, Observation { tokens: 1, gap: slow });
+    let pace = s.live_tpot().unwrap();
+    assert!(pace > Span::from_millis(20));
+    s.audit().unwrap();
+    while s.queue.judged_by(pace, &s.cost) < 1_000 {
+        inputs += 1;
+        assert!(inputs < 1_000 / 32 + 2, "{} are judged", s.queue.judged_by(pace, &s.cost));
+        s.observe(at(0), running, Observation { tokens: 1, gap: Some(pace) });
+        s.audit().unwrap();
+    }
+    assert!(inputs > 10, "{inputs}");
+}
