@@ -6,7 +6,8 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::Context;
-use elasticserve_gateway::decisions::{Decided, Decision, Happened, Known, Limits, Predicted};
+use elasticserve_core::sched::Basis;
+use elasticserve_gateway::decisions::{Decided, Decision, Happened, Known, Limits, Predicted, Shadowed};
 
 use super::{say, say_error};
 
@@ -58,6 +59,7 @@ fn in_sentences(d: &Decision) -> String {
     lines.extend(d.predicted.as_ref().map(|p| predicted(p, &d.known.slo)));
     lines.push(decided(&d.decided));
     lines.extend(d.happened.as_ref().map(happened));
+    lines.extend(d.shadow.as_ref().map(shadowed));
     lines.push(
         match d.result.as_str() {
             "met" => "It met its limits.",
@@ -76,18 +78,21 @@ fn known(k: &Known) -> String {
         "token_ids" => "counted",
         _ => "estimated from its length",
     };
+    let tokens = k.output.unwrap_or(0);
     let output = match k.output_from.as_str() {
-        "header" => "as its header says",
-        "max_tokens" => "its max_tokens",
-        _ => "assumed, for it does not say",
+        "header" => format!("{tokens} output tokens (as its header says)"),
+        "ignore_eos" => format!("{tokens} output tokens (it told the engine to fill that limit)"),
+        "max_tokens" => format!("{tokens} output tokens (its max_tokens)"),
+        "hint" => format!("an unknown number of output tokens, at most {tokens} (its max_tokens)"),
+        "assumed" => format!("{tokens} output tokens (assumed, for it does not say)"),
+        _ => "an unknown number of output tokens".to_owned(),
     };
-    let mut text = format!(
-        "It had {} input tokens ({input}) and {} output tokens ({output}); its limits were {}",
-        k.input,
-        k.output,
-        limits(&k.slo)
-    );
+    let mut text =
+        format!("It had {} input tokens ({input}) and {output}; its limits were {}", k.input, limits(&k.slo));
     text += if k.slo_from == "request" { " (some of them its own)." } else { " (its tenant's)." };
+    if let Some(class) = k.class {
+        text += &format!(" It asked for class {class}.");
+    }
     if let Some(patience) = k.patience_ms {
         text += &format!(" Its client waits {} for bytes.", ms(patience));
     }
@@ -109,7 +114,16 @@ fn predicted(p: &Predicted, slo: &Limits) -> String {
         None if *slo == Limits::default() => "it could start at any time".to_owned(),
         None => "not even an immediate start kept its limits with due caution".to_owned(),
     };
-    format!("At {} per output token {latest}; a seat was predicted after {}.", ms(p.tpot_ms), ms(p.start_ms))
+    let mut text =
+        format!("At {} per output token {latest}; a seat was predicted after {}.", ms(p.tpot_ms), ms(p.start_ms));
+    if let (Some(basis @ (Basis::Learned | Basis::Hinted)), Some(chance)) = (p.basis, p.chance) {
+        let like = if basis == Basis::Hinted { " with the same max_tokens" } else { "" };
+        text += &format!(
+            " By the lengths of its tenant's answers{like}, it had a chance of {:.1} % to keep its limits from there.",
+            chance * 100.0
+        );
+    }
+    text
 }
 
 fn decided(d: &Decided) -> String {
@@ -130,6 +144,18 @@ fn decided(d: &Decided) -> String {
     }
 }
 
+fn shadowed(s: &Shadowed) -> String {
+    let after = s.after_ms.map_or_else(String::new, |after| format!(" after {}", ms(after)));
+    match s.decided.as_str() {
+        "granted" => format!("The shadow policy let it run{after}."),
+        "refused" => {
+            let code = s.reason.as_deref().unwrap_or("none");
+            format!("The shadow policy refused it{after}: {} ({code}).", reason(code))
+        }
+        _ => "The shadow policy had not decided about it by then.".to_owned(),
+    }
+}
+
 fn reason(code: &str) -> &str {
     match code {
         "slo_infeasible" => "even an idle server could not meet its limits",
@@ -147,6 +173,7 @@ fn happened(h: &Happened) -> String {
     let how = match h.how.as_str() {
         "finished" => "The answer was passed on to its end",
         "client_gone" => "The client left",
+        "aborted" => "It was cut, for it could not meet its limits any more,",
         "backend_error" => "The backend answered with an error",
         _ => "The backend failed",
     };
@@ -178,7 +205,7 @@ mod tests {
         let known = Known {
             input: 512,
             input_from: "header".into(),
-            output: 64,
+            output: Some(64),
             output_from: "max_tokens".into(),
             slo,
             slo_from: "tenant".into(),
@@ -190,10 +217,17 @@ mod tests {
             tenant_from: "header".into(),
             arrived_ms: 12.0,
             known,
-            predicted: Some(Predicted { tpot_ms: 41.5, latest_start_ms: Some(350.0), start_ms: 420.25 }),
+            predicted: Some(Predicted {
+                tpot_ms: 41.5,
+                latest_start_ms: Some(350.0),
+                start_ms: 420.25,
+                basis: None,
+                chance: None,
+            }),
             decided: Decided { reason: Some("predicted_late".into()), at_ms: 0.5, ..Decided::default() },
             happened: None,
             result: "rejected".into(),
+            shadow: None,
         }
     }
 
@@ -229,5 +263,43 @@ mod tests {
         {
             assert!(text.contains(part), "{part}: {text}");
         }
+    }
+
+    #[test]
+    fn what_is_not_known_what_was_cut_and_what_the_shadow_said_is_told() {
+        let known = Known { output: Some(128), output_from: "hint".into(), class: Some(2), ..decision().known };
+        let happened = Happened { how: "aborted".into(), e2e_ms: 5001.0, ..Happened::default() };
+        let shadow =
+            Shadowed { decided: "refused".into(), reason: Some("queue_expired".into()), after_ms: Some(750.0) };
+        let decided = Decided { granted: true, reason: None, at_ms: 30.0, backend: Some(1) };
+        let predicted = decision().predicted.unwrap();
+        let predicted = Some(Predicted { basis: Some(Basis::Hinted), chance: Some(0.625), ..predicted });
+        let d = Decision { known, predicted, decided, happened: Some(happened), result: "missed".into(), ..decision() };
+        let text = in_sentences(&Decision { shadow: Some(shadow), ..d.clone() });
+        for part in [
+            "an unknown number of output tokens, at most 128 (its max_tokens)",
+            "asked for class 2",
+            "It was cut, for it could not meet its limits any more, after 5001 ms",
+            "By the lengths of its tenant's answers with the same max_tokens, it had a chance of 62.5 % to keep",
+            "The shadow policy refused it after 750 ms",
+            "(queue_expired)",
+        ] {
+            assert!(text.contains(part), "{part}: {text}");
+        }
+        let granted = Shadowed { decided: "granted".into(), reason: None, after_ms: Some(0.0) };
+        let text = in_sentences(&Decision { shadow: Some(granted), ..d });
+        assert!(text.contains("The shadow policy let it run after 0 ms"), "{text}");
+    }
+
+    #[test]
+    fn a_line_of_an_older_log_is_still_told() {
+        let line = r#"{"id":"r","tenant":"gold","tenant_from":"header","arrived_ms":1.0,"known":{"input":3,
+            "input_from":"token_ids","output":256,"output_from":"assumed","bytes":9,"slo":{"ttft_ms":600.0,"tpot_ms":null,
+            "e2e_ms":null},"slo_from":"tenant","patience_ms":null,"budget_ms":null},"predicted":{"tpot_ms":41.0,
+            "latest_start_ms":7.5,"start_ms":0.0},"decided":{"granted":true,"reason":null,"at_ms":0.1,"backend":0},
+            "happened":{"how":"finished","ttft_ms":50.0,"tpot_ms":41.0,"e2e_ms":99.0,"output_tokens":2},"result":"met"}"#;
+        let text = in_sentences(&serde_json::from_str(line).unwrap());
+        assert!(text.contains("256 output tokens (assumed, for it does not say)") && text.contains("It met"), "{text}");
+        assert!(!text.contains("shadow"), "{text}");
     }
 }

@@ -26,13 +26,15 @@ pub struct Peek {
     pub input: InputTokens,
     /// The limit on output tokens (`max_tokens`, `max_completion_tokens` or `max_output_tokens`).
     pub max_tokens: Option<u32>,
+    /// Whether the answer goes on to that limit whatever the model says (`ignore_eos`).
+    pub to_the_limit: bool,
 }
 
 impl Peek {
     /// Of a request that cannot be looked into.
     #[must_use]
     pub const fn unknown() -> Self {
-        Self { model: None, stream: false, input: InputTokens::Estimated(0), max_tokens: None }
+        Self { model: None, stream: false, input: InputTokens::Estimated(0), max_tokens: None, to_the_limit: false }
     }
 }
 
@@ -113,6 +115,7 @@ pub fn peek(body: &[u8]) -> Result<Peek, PeekError> {
             InputTokens::Estimated(clamp(input.tokens + input.text_bytes.div_ceil(4)))
         },
         max_tokens,
+        to_the_limit: raw.ignore_eos.unwrap_or(false),
     })
 }
 
@@ -126,6 +129,8 @@ struct RawRequest<'a> {
     model: Option<Text<'a>>,
     #[serde(default)]
     stream: Option<bool>,
+    #[serde(default)]
+    ignore_eos: Option<bool>,
     #[serde(default)]
     max_tokens: Option<f64>,
     #[serde(default)]
@@ -224,8 +229,15 @@ mod tests {
         let ids = peek(br#"{"model":"m","prompt":[1,2,3],"max_tokens":64,"stream":true}"#).unwrap();
         assert_eq!(
             ids,
-            Peek { model: Some("m".into()), stream: true, input: InputTokens::Exact(3), max_tokens: Some(64) }
+            Peek {
+                model: Some("m".into()),
+                stream: true,
+                input: InputTokens::Exact(3),
+                max_tokens: Some(64),
+                to_the_limit: false
+            }
         );
+        assert!(peek(br#"{"prompt":"x","max_tokens":9,"ignore_eos":true}"#).unwrap().to_the_limit);
         assert_eq!(peek(br#"{"prompt":[[1,2],[3]]}"#).unwrap().input, InputTokens::Exact(3));
         assert_eq!(peek(br#"{"prompt":"12345"}"#).unwrap().input, InputTokens::Estimated(2));
     }

@@ -87,7 +87,7 @@ fn readiness(shared: &Shared) -> Response<Full<Bytes>> {
 
 fn metrics(shared: &Shared) -> Response<Full<Bytes>> {
     let view = shared.admission.view(shared.config.backends.len());
-    match shared.metrics.encode(&view) {
+    match shared.metrics.encode(&view, |tenant| shared.admission.lengths(tenant)) {
         Ok(body) => {
             let mut response = Response::new(Full::from(body));
             response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(TEXT_FORMAT));

@@ -6,10 +6,11 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use elasticserve_core::ids::{BackendId, RequestId};
+use elasticserve_core::ids::{BackendId, RequestId, TenantId};
 use elasticserve_core::outcome::{How, RejectReason};
 use elasticserve_core::sched::{
-    Action, AuditError, Observation, Offer, Prediction, Rejection, Scheduler, Settings, Ticket, Totals, Used,
+    Action, AuditError, Counts, Learned, LearnedError, LengthSummary, Observation, Offer, OnMiss, Prediction,
+    Rejection, Scheduler, Settings, Shadow, Ticket, Totals, Used, Word,
 };
 use elasticserve_core::time::{Span, Tick};
 use tokio::sync::{Notify, oneshot};
@@ -17,7 +18,7 @@ use tokio::sync::{Notify, oneshot};
 use crate::clock::Clock;
 use crate::permit::Permit;
 
-type Answer = Result<Permit, Rejection>;
+type Answer = Result<Permit, Refused>;
 type Waiter = oneshot::Sender<Answer>;
 
 /// The scheduler, those who wait for its answers, and its one timer.
@@ -26,16 +27,36 @@ pub(crate) struct Admission {
     inner: Mutex<Inner>,
     timer: Notify,
     clock: Clock,
-    /// Whether the scheduler learns from running work.
+    /// Whether something learns from running work.
     learns: bool,
+    /// Whether a tenant's work is cut when its deadline is lost.
+    cuts: Vec<bool>,
 }
 
 #[derive(Debug)]
 struct Inner {
     scheduler: Scheduler,
+    /// What another policy would have decided.
+    shadow: Option<Shadow>,
+    /// Those who run what may be cut.
+    cutters: BTreeMap<RequestId, oneshot::Sender<()>>,
     waiters: BTreeMap<RequestId, Waiter>,
     /// What the timer sleeps for.
     armed: Option<Tick>,
+}
+
+/// A refusal, and what the shadow policy had decided by then.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Refused {
+    pub(crate) rejection: Rejection,
+    pub(crate) shadow: Option<Word>,
+}
+
+/// What follows from an input, to be done once the lock is gone.
+#[derive(Default)]
+struct Outcome {
+    answers: Vec<(Option<Waiter>, Answer)>,
+    cut: Vec<oneshot::Sender<()>>,
 }
 
 /// What the scheduler looks like at one moment.
@@ -48,21 +69,29 @@ pub(crate) struct View {
     pub(crate) totals: Totals,
     /// The live time per output token, if the scheduler learns.
     pub(crate) live_tpot: Option<Span>,
+    /// What the shadow policy decided, for each tenant; empty without one.
+    pub(crate) shadow: Vec<Counts>,
 }
 
 impl Admission {
-    pub(crate) fn new(settings: &Settings, clock: Clock) -> Arc<Self> {
+    /// A scheduler, and one beside it whose decisions are only counted.
+    pub(crate) fn new(settings: &Settings, shadow: Option<&Settings>, clock: Clock) -> Arc<Self> {
         let scheduler = Scheduler::new(settings);
-        let learns = scheduler.learns();
-        let inner = Inner { scheduler, waiters: BTreeMap::new(), armed: None };
-        Arc::new(Self { inner: Mutex::new(inner), timer: Notify::new(), clock, learns })
+        let learns = scheduler.learns() || shadow.is_some();
+        let cuts = settings.tenants.iter().map(|t| t.on_miss == OnMiss::Abort).collect();
+        let shadow = shadow.map(Shadow::new);
+        let inner = Inner { scheduler, shadow, cutters: BTreeMap::new(), waiters: BTreeMap::new(), armed: None };
+        Arc::new(Self { inner: Mutex::new(inner), timer: Notify::new(), clock, learns, cuts })
     }
 
     /// Offers a request. The returned [`Waiting`] withdraws it when dropped.
-    pub(crate) fn offer(self: &Arc<Self>, offer: Offer) -> Result<Waiting, Rejection> {
+    pub(crate) fn offer(self: &Arc<Self>, offer: Offer) -> Result<Waiting, Refused> {
         let (sender, receiver) = oneshot::channel();
         let id = self.enter(|inner, now| {
-            let id = inner.scheduler.offer(now, offer)?;
+            let answer = inner.scheduler.offer(now, offer);
+            let (Ok(id) | Err(Rejection { id, .. })) = answer;
+            let shadow = inner.shadow.as_mut().map(|shadow| shadow.offered(now, id, &offer, answer.is_ok()));
+            let id = answer.map_err(|rejection| Refused { rejection, shadow })?;
             inner.waiters.insert(id, sender);
             Ok(id)
         })?;
@@ -75,14 +104,25 @@ impl Admission {
         inner.scheduler.predict(self.clock.now(), offer)
     }
 
-    pub(crate) fn release(self: &Arc<Self>, ticket: Ticket, how: How, used: Used) {
-        self.enter(|inner, now| inner.scheduler.release(now, ticket, how, used));
+    /// Takes a permit back, and tells what the shadow policy had decided by then.
+    pub(crate) fn release(self: &Arc<Self>, ticket: Ticket, how: How, used: Used) -> Option<Word> {
+        self.enter(|inner, now| {
+            let id = ticket.id();
+            inner.cutters.remove(&id);
+            inner.scheduler.release(now, ticket, how, used);
+            inner.shadow.as_mut().and_then(|shadow| shadow.ended(now, id, how, used))
+        })
     }
 
     /// Tells the scheduler what was seen of running work, if it wants to know.
     pub(crate) fn observe(self: &Arc<Self>, id: RequestId, observation: Observation) {
         if self.learns {
-            self.enter(|inner, now| inner.scheduler.observe(now, id, observation));
+            self.enter(|inner, now| {
+                inner.scheduler.observe(now, id, observation);
+                if let Some(shadow) = &mut inner.shadow {
+                    shadow.observe(now, id, observation);
+                }
+            });
         }
     }
 
@@ -90,15 +130,27 @@ impl Admission {
         self.enter(|inner, now| {
             let (_, permits) = inner.scheduler.permits(id);
             inner.scheduler.set_backend(now, id, permits, up);
+            if let Some(shadow) = &mut inner.shadow {
+                shadow.set_backend(now, id, permits, up);
+            }
         });
     }
 
     pub(crate) fn drain(self: &Arc<Self>) {
-        self.enter(|inner, now| inner.scheduler.drain(now));
+        self.enter(|inner, now| {
+            inner.scheduler.drain(now);
+            if let Some(shadow) = &mut inner.shadow {
+                shadow.drain(now);
+            }
+        });
     }
 
     pub(crate) fn view(&self, backends: usize) -> View {
-        let inner = self.lock();
+        let mut inner = self.lock();
+        let shadow = inner.shadow.as_mut().map_or_else(Vec::new, |shadow| {
+            shadow.advance(self.clock.now());
+            (0..self.cuts.len()).map(|tenant| shadow.counts(TenantId(tenant as u16))).collect()
+        });
         let scheduler = &inner.scheduler;
         View {
             queued: scheduler.queued(),
@@ -106,7 +158,32 @@ impl Admission {
             permits: (0..backends).map(|i| scheduler.permits(BackendId(i as u16))).collect(),
             totals: scheduler.totals().clone(),
             live_tpot: scheduler.live_tpot(),
+            shadow,
         }
+    }
+
+    /// What was learned of the lengths of answers.
+    pub(crate) fn learned(&self, name: impl Fn(TenantId) -> Option<String>) -> Learned {
+        self.lock().scheduler.learned(name)
+    }
+
+    /// Takes over what was learned before, at the start; the shadow's scheduler learns the same.
+    pub(crate) fn restore(
+        &self,
+        learned: &Learned,
+        place: impl Fn(&str) -> Option<TenantId>,
+    ) -> Result<(), LearnedError> {
+        let mut inner = self.lock();
+        inner.scheduler.restore(learned, &place)?;
+        match &mut inner.shadow {
+            Some(shadow) => shadow.restore(learned, place),
+            None => Ok(()),
+        }
+    }
+
+    /// What is known of the lengths of a tenant's answers.
+    pub(crate) fn lengths(&self, tenant: TenantId) -> Option<LengthSummary> {
+        self.lock().scheduler.lengths(tenant)
     }
 
     pub(crate) fn audit(&self) -> Result<(), AuditError> {
@@ -129,23 +206,27 @@ impl Admission {
 
     fn withdraw(self: &Arc<Self>, id: RequestId) {
         self.enter(|inner, now| {
-            inner.scheduler.cancel(now, id);
+            if inner.scheduler.cancel(now, id)
+                && let Some(shadow) = &mut inner.shadow
+            {
+                shadow.withdrawn(now, id);
+            }
             inner.waiters.remove(&id)
         });
     }
 
     /// Puts an input in and acts on everything that follows from it.
     fn enter<T>(self: &Arc<Self>, input: impl FnOnce(&mut Inner, Tick) -> T) -> T {
-        let mut answers = Vec::new();
+        let mut outcome = Outcome::default();
         let (result, rearm) = {
             let mut inner = self.lock();
             let now = self.clock.now();
             // What has expired must not count against the input, even if the timer is late.
             if inner.scheduler.next_timer().is_some_and(|at| at < now) {
-                self.poll_out(&mut inner, now, &mut answers);
+                self.poll_out(&mut inner, now, &mut outcome);
             }
             let result = input(&mut inner, now);
-            self.poll_out(&mut inner, now, &mut answers);
+            self.poll_out(&mut inner, now, &mut outcome);
             let next = inner.scheduler.next_timer();
             let rearm = next.is_some_and(|at| inner.armed.is_none_or(|armed| at < armed || armed <= now));
             // A timer that is too early wakes once for nothing, which is cheaper than moving it each time.
@@ -157,7 +238,11 @@ impl Admission {
         if rearm {
             self.timer.notify_one();
         }
-        for (waiter, answer) in answers {
+        for cut in outcome.cut {
+            // Whoever has ended meanwhile needs no cut.
+            let _ = cut.send(());
+        }
+        for (waiter, answer) in outcome.answers {
             if let Some(waiter) = waiter {
                 // A waiter that has gone gets nothing: the permit in the answer is dropped right here.
                 let _ = waiter.send(answer);
@@ -166,16 +251,36 @@ impl Admission {
         result
     }
 
-    fn poll_out(self: &Arc<Self>, inner: &mut Inner, now: Tick, answers: &mut Vec<(Option<Waiter>, Answer)>) {
+    fn poll_out(self: &Arc<Self>, inner: &mut Inner, now: Tick, outcome: &mut Outcome) {
         while let Some(action) = inner.scheduler.poll(now) {
             let (id, answer) = match action {
-                Action::Grant(ticket) => (ticket.id(), Ok(Permit::new(ticket, Arc::clone(self)))),
-                Action::Expire(rejection) => (rejection.id, Err(rejection)),
-                // All tenants' work goes on to its end: see `Tenant::policy`.
-                Action::Abort(_) => continue,
+                Action::Grant(ticket) => {
+                    let id = ticket.id();
+                    if let Some(shadow) = &mut inner.shadow {
+                        shadow.granted(now, id);
+                    }
+                    let lost = self.may_be_cut(ticket.tenant()).then(|| {
+                        let (cutter, lost) = oneshot::channel();
+                        inner.cutters.insert(id, cutter);
+                        lost
+                    });
+                    (id, Ok(Permit::new(ticket, lost, Arc::clone(self))))
+                }
+                Action::Expire(rejection) => {
+                    let shadow = inner.shadow.as_mut().and_then(|shadow| shadow.refused(now, rejection.id));
+                    (rejection.id, Err(Refused { rejection, shadow }))
+                }
+                Action::Abort(id) => {
+                    outcome.cut.extend(inner.cutters.remove(&id));
+                    continue;
+                }
             };
-            answers.push((inner.waiters.remove(&id), answer));
+            outcome.answers.push((inner.waiters.remove(&id), answer));
         }
+    }
+
+    fn may_be_cut(&self, tenant: TenantId) -> bool {
+        self.cuts.get(tenant.index()).copied().unwrap_or(false)
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
@@ -201,7 +306,11 @@ impl Waiting {
         match answer {
             Ok(answer) => answer,
             // The sender is dropped unsent only if the scheduler forgets a request, which is a defect.
-            Err(_) => Err(Rejection { id: self.id, reason: RejectReason::Draining, limit: None, retry_after: None }),
+            Err(_) => {
+                let rejection =
+                    Rejection { id: self.id, reason: RejectReason::Draining, limit: None, retry_after: None };
+                Err(Refused { rejection, shadow: None })
+            }
         }
     }
 }

@@ -8,19 +8,20 @@ mod tenants;
 #[cfg(test)]
 mod tests;
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use elasticserve_core::ids::TenantId;
-use elasticserve_core::sched::{CostModel, Order, Predict, Price, Settings};
+use elasticserve_core::sched::{Admission, CostModel, Order, Predict, Price, Rules, Settings};
 use elasticserve_core::slo::Slo;
 use elasticserve_core::time::Span;
 use http::StatusCode;
 use http::uri::Authority;
 
 pub use raw::{
-    RawAdmission, RawBackend, RawConfig, RawLimits, RawLog, RawPredict, RawQueue, RawSlo, RawStall, RawTenant,
-    RawTimeouts,
+    Lengths, RawAdmission, RawBackend, RawConfig, RawLimits, RawLog, RawPredict, RawQueue, RawSlo, RawStall, RawState,
+    RawTenant, RawTimeouts,
 };
 pub use tenants::{MAX_NAME, MAX_TENANTS, Tenant};
 
@@ -45,6 +46,10 @@ pub struct Config {
     pub predict: Option<Predict>,
     /// What also turns away requests that cost the others more than they are worth; `None` for nothing.
     pub price: Option<Price>,
+    /// Another policy, of which only the decisions are counted.
+    pub shadow: Option<ShadowPolicy>,
+    /// What lengths of answers are taken from.
+    pub lengths: Lengths,
     /// What a request takes.
     pub cost: CostModel,
     /// The most requests that may wait.
@@ -53,6 +58,8 @@ pub struct Config {
     pub queue_bytes: u64,
     /// How long a request may wait; `None` for as long as it takes.
     pub queue_budget: Option<Span>,
+    /// Names of classes that requests may ask for.
+    pub classes: BTreeMap<String, u32>,
     /// The status of what cannot be met even by an idle server.
     pub infeasible_status: StatusCode,
     /// Connections from clients.
@@ -63,8 +70,30 @@ pub struct Config {
     pub timeouts: Timeouts,
     /// The limits of tenants that have none of their own.
     pub slo: Slo,
+    /// Where what was learned is kept over a restart.
+    pub state: Option<State>,
     /// A file for one line about each scheduled request.
     pub decisions: Option<PathBuf>,
+}
+
+/// A policy that decides nothing.
+#[derive(Copy, Clone, Debug, PartialEq)]
+pub struct ShadowPolicy {
+    /// Who would go next and who would be turned away.
+    pub rules: Rules,
+    /// By which predictions.
+    pub predict: Option<Predict>,
+    /// At which price.
+    pub price: Option<Price>,
+}
+
+/// What is kept over a restart.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct State {
+    /// Its file.
+    pub file: PathBuf,
+    /// How often it is written.
+    pub interval: Span,
 }
 
 /// A checked backend.
@@ -122,6 +151,17 @@ pub enum ConfigError {
 impl Config {
     /// Permits of a backend that does not say how many: vLLM's default of a small engine.
     pub const DEFAULT_PERMITS: u32 = 32;
+
+    /// What the shadow's scheduler is built from, if there is one.
+    #[must_use]
+    pub fn shadow(&self) -> Option<Settings> {
+        let ShadowPolicy { rules, predict, price } = self.shadow?;
+        let budget = match rules.admission {
+            Admission::Budget(budget) => Some(budget),
+            _ => None,
+        };
+        Some(Settings { order: rules.order, budget, predict, price, ..self.scheduler() })
+    }
 
     /// What the scheduler is built from.
     #[must_use]

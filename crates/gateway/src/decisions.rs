@@ -5,6 +5,7 @@ use std::io::Write;
 use std::path::Path;
 use std::sync::Arc;
 
+use elasticserve_core::sched::{Basis, Word};
 use elasticserve_core::slo::Slo;
 use elasticserve_core::time::Span;
 use serde::{Deserialize, Serialize};
@@ -40,6 +41,22 @@ pub struct Decision {
     pub happened: Option<Happened>,
     /// `met`, `missed`, `rejected` or `cancelled`.
     pub result: String,
+    /// What the shadow policy had decided by then, if there is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub shadow: Option<Shadowed>,
+}
+
+/// What a shadow policy has decided about a request.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Shadowed {
+    /// `granted`, `refused`, or `waits`.
+    pub decided: String,
+    /// Why it was refused.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// After how long.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub after_ms: Option<f64>,
 }
 
 /// What was known of a request at the offer.
@@ -49,12 +66,16 @@ pub struct Known {
     pub input: u32,
     /// `header`, `token_ids`, or `estimate` from the length of the text.
     pub input_from: String,
-    /// Answer tokens.
-    pub output: u32,
-    /// `header`, `max_tokens`, or `assumed`.
+    /// Answer tokens, or the limit on them with `hint`; absent if nothing is said.
+    pub output: Option<u32>,
+    /// Declared by `header`, `ignore_eos` or `max_tokens`; else `hint` or `unknown`. Older logs have `assumed` for a
+    /// length that was made up.
     pub output_from: String,
     /// The size of its body.
     pub bytes: u64,
+    /// The class that it asks for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub class: Option<u32>,
     /// Its limits.
     pub slo: Limits,
     /// Whether it states any of them itself: `request`, else `tenant`.
@@ -85,6 +106,12 @@ pub struct Predicted {
     pub latest_start_ms: Option<f64>,
     /// When a seat was to be free.
     pub start_ms: f64,
+    /// What the length of its answer was known by: `declared`, `hinted` or `learned`. Older logs do not say.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub basis: Option<Basis>,
+    /// The chance that it was given to keep its limits, starting then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub chance: Option<f64>,
 }
 
 /// What was decided.
@@ -113,6 +140,17 @@ pub struct Happened {
     pub e2e_ms: f64,
     /// Answer tokens that came, if any content did.
     pub output_tokens: Option<u32>,
+}
+
+impl From<Word> for Shadowed {
+    fn from(word: Word) -> Self {
+        let (decided, reason, after) = match word {
+            Word::Waits => ("waits", None, None),
+            Word::Granted(after) => ("granted", None, Some(after)),
+            Word::Refused(after, reason) => ("refused", Some(reason.name().to_owned()), Some(after)),
+        };
+        Self { decided: decided.to_owned(), reason, after_ms: after.map(Span::as_millis_f64) }
+    }
 }
 
 impl From<&Slo> for Limits {
@@ -206,6 +244,7 @@ mod tests {
             decided: Decided::default(),
             happened: None,
             result: "met".into(),
+            shadow: None,
         }
     }
 
@@ -228,7 +267,14 @@ mod tests {
         let ids = text.lines().map(|line| serde_json::from_str::<Decision>(line).unwrap().id);
         assert!(ids.eq((0..MAX_UNWRITTEN).map(|n| n.to_string())));
         let permits = Vec::new();
-        let view = View { queued: 0, queued_bytes: 0, permits, totals: Totals::default(), live_tpot: None };
-        assert!(metrics.encode(&view).unwrap().contains("elasticserve_dropped_decisions_total 8"));
+        let view = View {
+            queued: 0,
+            queued_bytes: 0,
+            permits,
+            totals: Totals::default(),
+            live_tpot: None,
+            shadow: Vec::new(),
+        };
+        assert!(metrics.encode(&view, |_| None).unwrap().contains("elasticserve_dropped_decisions_total 8"));
     }
 }

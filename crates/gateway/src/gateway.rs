@@ -22,6 +22,7 @@ use crate::decisions::DecisionLog;
 use crate::health::Health;
 use crate::metrics::Metrics;
 use crate::proxy::Shared;
+use crate::state::{self, Keeper};
 use crate::upstream::{Dial, Stream, TcpDial, Upstream};
 use crate::{admin, connection, health, listen};
 
@@ -35,6 +36,14 @@ pub enum StartError {
         key: &'static str,
         /// Where.
         address: SocketAddr,
+        /// Why not.
+        source: io::Error,
+    },
+    /// The state could not be read or written.
+    #[error("state.file: cannot read and write {}", path.display())]
+    State {
+        /// The file.
+        path: PathBuf,
         /// Why not.
         source: io::Error,
     },
@@ -77,7 +86,7 @@ impl Service {
         let places = config.tenants.iter().enumerate();
         let shared = Shared {
             clock,
-            admission: Admission::new(&config.scheduler(), clock),
+            admission: Admission::new(&config.scheduler(), config.shadow().as_ref(), clock),
             upstream: Upstream::new(dial, config.timeouts, TaskTracker::new()),
             metrics,
             health: Health::unknown(config.backends.len()),
@@ -164,6 +173,17 @@ impl Gateway {
         let service = Service::with_log(config, Arc::new(TcpDial), log);
         let shared = &service.shared;
         let (mut logging, log_ends) = (JoinSet::new(), CancellationToken::new());
+        if let Some(state) = &shared.config.state {
+            let wrong = |source| StartError::State { path: state.file.clone(), source };
+            state::restore(state, &shared.config.tenants, &shared.admission, &shared.metrics).map_err(wrong)?;
+            let keeper = Keeper {
+                state: state.clone(),
+                tenants: shared.config.tenants.clone().into(),
+                admission: Arc::clone(&shared.admission),
+                metrics: Arc::clone(&shared.metrics),
+            };
+            logging.spawn(keeper.run(log_ends.clone()));
+        }
         if let Some(writer) = writer {
             logging.spawn(writer.run(Arc::clone(&shared.metrics), log_ends.clone()));
         }
@@ -220,7 +240,7 @@ impl Gateway {
         connections.wait().await;
         self.admin_connections.close();
         self.admin_connections.wait().await;
-        // Everything has ended, so every decision is in the log's channel.
+        // Everything has ended, so every decision is in the log's channel, and all that can be learned was.
         self.log_ends.cancel();
         while self.logging.join_next().await.is_some() {}
         tracing::info!(cut, finished = self.released(How::Finished), "gateway has stopped");

@@ -22,6 +22,8 @@ const INPUT_TOKENS: &str = "x-elasticserve-input-tokens";
 const READ_TIMEOUT: &str = "x-stainless-read-timeout";
 /// Names of the header that says whose a request is, the first that is there wins.
 const TENANT: [&str; 3] = ["x-elasticserve-tenant", "x-llm-d-inference-fairness-id", "x-gateway-inference-fairness-id"];
+/// Names of the header that asks for a class, the first that is there wins.
+const CLASS: [&str; 3] = ["x-elasticserve-class", "x-llm-d-inference-objective", "x-gateway-inference-objective"];
 /// Names of the headers with a request's own limits, the first that is there wins.
 const SLO_TTFT: [&str; 3] = ["x-elasticserve-slo-ttft-ms", "x-llm-d-slo-ttft-ms", "x-slo-ttft-ms"];
 const SLO_TPOT: [&str; 3] = ["x-elasticserve-slo-tpot-ms", "x-llm-d-slo-tpot-ms", "x-slo-tpot-ms"];
@@ -50,6 +52,8 @@ const HOP_BY_HOP: [HeaderName; 8] = [
 pub(crate) struct Wishes {
     /// Whose it is; `None` if it does not say, or names one that is not configured.
     pub(crate) tenant: Option<TenantId>,
+    /// The class that it asks for.
+    pub(crate) class: Option<u32>,
     /// The limits that it states itself.
     pub(crate) slo: Slo,
     /// How long its client waits for bytes.
@@ -64,7 +68,11 @@ pub(crate) struct Wishes {
 
 impl Wishes {
     /// Reads the headers; a bad value is refused by name, never taken as a privilege.
-    pub(crate) fn read(headers: &HeaderMap, tenant: impl Fn(&str) -> Option<TenantId>) -> Result<Self, Refusal> {
+    pub(crate) fn read(
+        headers: &HeaderMap,
+        tenant: impl Fn(&str) -> Option<TenantId>,
+        class: impl Fn(&str) -> Option<u32>,
+    ) -> Result<Self, Refusal> {
         let ms = number(headers, QUEUE_BUDGET_MS, "a number of milliseconds from 0 to 1e9")?;
         // A client that gives up after so many seconds need not be kept in the queue for longer.
         let patience = number(headers, READ_TIMEOUT, "a number of seconds from 0 to 1e9")?.filter(|s| *s > 0.0);
@@ -72,7 +80,8 @@ impl Wishes {
         let patience = patience.map(Span::from_secs_f64);
         let tokens = |name| Ok(number(headers, name, "a number of tokens from 0 to 1e9")?.map(|n| n as u32));
         Ok(Self {
-            tenant: text(headers, TENANT)?.and_then(tenant),
+            tenant: text(headers, TENANT)?.and_then(|(_, name)| tenant(name)),
+            class: text(headers, CLASS)?.map(|(name, value)| asked_class(name, value, class)).transpose()?,
             slo: Slo {
                 ttft: limit(headers, SLO_TTFT)?,
                 tpot: limit(headers, SLO_TPOT)?,
@@ -86,12 +95,18 @@ impl Wishes {
     }
 }
 
-/// The value of the first of the names that is there.
-fn text<'a>(headers: &'a HeaderMap, names: [&'static str; 3]) -> Result<Option<&'a str>, Refusal> {
+/// A class by its number or its name.
+fn asked_class(name: &'static str, value: &str, class: impl Fn(&str) -> Option<u32>) -> Result<u32, Refusal> {
+    let expected = "a class: a whole number from 0, or a name of queue.classes";
+    value.parse().ok().or_else(|| class(value)).ok_or(Refusal::BadHeader { name, expected })
+}
+
+/// The first of the names that is there, with its value.
+fn text<'a>(headers: &'a HeaderMap, names: [&'static str; 3]) -> Result<Option<(&'static str, &'a str)>, Refusal> {
     let Some(name) = names.into_iter().find(|name| headers.contains_key(*name)) else { return Ok(None) };
     let mut values = headers.get_all(name).iter();
     match (values.next().and_then(|v| v.to_str().ok()), values.next()) {
-        (Some(value), None) => Ok(Some(value.trim())),
+        (Some(value), None) => Ok(Some((name, value.trim()))),
         _ => Err(Refusal::BadHeader { name, expected: "visible ASCII characters" }),
     }
 }
@@ -181,7 +196,8 @@ mod tests {
     use super::*;
 
     fn read(headers: &HeaderMap) -> Result<Wishes, Refusal> {
-        Wishes::read(headers, |name| (name == "gold").then_some(TenantId(3)))
+        let class = |name: &str| (name == "bulk").then_some(9);
+        Wishes::read(headers, |name| (name == "gold").then_some(TenantId(3)), class)
     }
 
     fn map(pairs: &[(&str, &str)]) -> HeaderMap {
@@ -253,6 +269,22 @@ mod tests {
         let both = read(&map(&[("x-slo-e2e-ms", "1"), ("x-elasticserve-slo-e2e-ms", "2")])).unwrap();
         assert_eq!(both.slo.e2e, Some(Span::from_millis(2)), "ours goes first");
         assert_eq!(read(&map(&[("x-slo-tpot-ms", "50")])).unwrap().slo.tpot, Some(Span::from_millis(50)));
+    }
+
+    #[test]
+    fn a_class_is_read_by_any_of_its_names_as_a_number_or_a_known_name_and_a_bad_one_refused_by_name() {
+        for name in CLASS {
+            assert_eq!(read(&map(&[(name, "2")])).unwrap().class, Some(2));
+            assert_eq!(read(&map(&[(name, " bulk ")])).unwrap().class, Some(9));
+            for bad in ["-1", "1.5", "4294967296", "premium", "", "nan"] {
+                let refusal = read(&map(&[(name, bad)])).unwrap_err();
+                assert!(matches!(refusal, Refusal::BadHeader { name: n, .. } if n == name), "{name}: {bad}");
+            }
+            assert!(read(&map(&[(name, "1"), (name, "1")])).is_err());
+        }
+        let both = read(&map(&[("x-gateway-inference-objective", "1"), ("x-elasticserve-class", "2")])).unwrap();
+        assert_eq!(both.class, Some(2), "ours goes first");
+        assert_eq!(read(&HeaderMap::new()).unwrap().class, None);
     }
 
     #[test]

@@ -21,6 +21,7 @@
 //! | `upstream`, `health` | connections to the backends; whether they are up |
 //! | `relay` | the response body that carries the permit |
 //! | `reply` | every answer that the gateway gives itself |
+//! | `state` | what was learned, over a restart |
 //! | `admin`, `metrics` | probes and figures on a listener of their own |
 
 mod admin;
@@ -40,6 +41,7 @@ mod proxy;
 mod relay;
 mod reply;
 mod route;
+mod state;
 mod task;
 mod upstream;
 

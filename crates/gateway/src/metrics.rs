@@ -1,12 +1,12 @@
 //! Figures for Prometheus. Labels come from the configuration or from closed lists, never from a client.
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use elasticserve_core::ids::{BackendId, TenantId};
 use elasticserve_core::openai::Usage;
 use elasticserve_core::outcome::How;
-use elasticserve_core::sched::Used;
+use elasticserve_core::sched::{Counts, LengthSummary, Used, Word};
 use elasticserve_core::slo::Slo;
 use elasticserve_core::time::{Span, Tick};
 use prometheus_client::encoding::EncodeLabelSet;
@@ -46,6 +46,35 @@ struct OutcomeLabel {
 struct SloLabel {
     tenant: String,
     result: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ShadowLabel {
+    tenant: String,
+    live: &'static str,
+    shadow: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct LearnedLabel {
+    tenant: String,
+    of: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct StateLabel {
+    result: &'static str,
+}
+
+/// What became of the state file at the start.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Kept {
+    /// It was read.
+    Restored,
+    /// There was none.
+    Fresh,
+    /// It could not be used, and was put aside.
+    Rejected,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -91,6 +120,11 @@ pub(crate) struct Metrics {
     refused_connections: Counter<u64, AtomicU64>,
     live_tpot: Gauge<f64, AtomicU64>,
     dropped_decisions: Counter<u64, AtomicU64>,
+    shadow: Family<ShadowLabel, Counter<u64, AtomicU64>>,
+    learned_tokens: Family<LearnedLabel, Gauge<f64, AtomicU64>>,
+    learned_samples: Family<LearnedLabel, Gauge>,
+    state: Family<StateLabel, Gauge>,
+    state_failures: Counter<u64, AtomicU64>,
     backends: Vec<BackendLabel>,
     tenants: Vec<TenantFigures>,
     default_tenant: TenantId,
@@ -117,6 +151,11 @@ impl Metrics {
             refused_connections: Counter::default(),
             live_tpot: Gauge::default(),
             dropped_decisions: Counter::default(),
+            shadow: Family::default(),
+            learned_tokens: Family::default(),
+            learned_samples: Family::default(),
+            state: Family::default(),
+            state_failures: Counter::default(),
             backends: config.backends.iter().map(|b| BackendLabel { backend: b.authority.to_string() }).collect(),
             tenants: Vec::new(),
             default_tenant: config.default_tenant,
@@ -126,6 +165,15 @@ impl Metrics {
         if config.predict.is_some() {
             let tpot = "The time per output token that predictions go by";
             m.registry.register_with_unit("live_tpot", tpot, Unit::Seconds, m.live_tpot.clone());
+        }
+        if config.shadow.is_some() {
+            let help = "Requests by what the policy and the shadow policy decided";
+            m.registry.register("shadow_decisions", help, m.shadow.clone());
+        }
+        if config.state.is_some() {
+            m.registry.register("state", "1 for what became of the state file at the start", m.state.clone());
+            let failed = "Times that the state could not be written";
+            m.registry.register("state_write_failures", failed, m.state_failures.clone());
         }
         if config.decisions.is_some() {
             let dropped = "Lines of the decision log that were not written";
@@ -164,11 +212,19 @@ impl Metrics {
         r.register("permits", "Permits in total", self.permits.clone());
         r.register("backend_up", "1 if the backend answers, else 0", self.backend_up.clone());
         r.register("connections", "Open client connections", self.connections.clone());
+        let tokens = "Output tokens of a tenant's answers, as they are learned";
+        r.register("learned_output_tokens", tokens, self.learned_tokens.clone());
+        let samples = "Answers from which that is learned, those of before a restart among them";
+        r.register("learned_samples", samples, self.learned_samples.clone());
         r.register("refused_connections", "Connections beyond the limit", self.refused_connections.clone());
     }
 
     /// All figures as text, with the scheduler's state brought up to date.
-    pub(crate) fn encode(&self, view: &View) -> Result<String, std::fmt::Error> {
+    pub(crate) fn encode(
+        &self,
+        view: &View,
+        lengths: impl Fn(TenantId) -> Option<LengthSummary>,
+    ) -> Result<String, std::fmt::Error> {
         self.queue_depth.set(view.queued as i64);
         self.queue_bytes.set(i64::try_from(view.queued_bytes).unwrap_or(i64::MAX));
         for (label, (in_use, total)) in self.backends.iter().zip(&view.permits) {
@@ -178,9 +234,52 @@ impl Metrics {
         if let Some(tpot) = view.live_tpot {
             self.live_tpot.set(tpot.as_secs_f64());
         }
+        for (place, tenant) in self.tenants.iter().enumerate() {
+            if let Some(summary) = lengths(TenantId(place as u16)) {
+                self.show_lengths(&tenant.name, &summary);
+            }
+        }
+        for (tenant, counts) in self.tenants.iter().zip(&view.shadow) {
+            self.show_shadow(&tenant.name, *counts);
+        }
         let mut text = String::new();
         prometheus_client::encoding::prometheus_text::encode(&mut text, &self.registry)?;
         Ok(text)
+    }
+
+    fn show_lengths(&self, tenant: &str, summary: &LengthSummary) {
+        let label = |of| LearnedLabel { tenant: tenant.to_owned(), of };
+        let (p50, p90) = (f64::from(summary.p50), f64::from(summary.p90));
+        for (of, tokens) in [("mean", summary.mean), ("p50", p50), ("p90", p90)] {
+            self.learned_tokens.get_or_create(&label(of)).set(tokens);
+        }
+        for (of, count) in [("finished", summary.finished), ("cut", summary.cut)] {
+            self.learned_samples.get_or_create(&label(of)).set(i64::try_from(count).unwrap_or(i64::MAX));
+        }
+    }
+
+    pub(crate) fn state_is(&self, kept: Kept) {
+        for (of, result) in [(Kept::Restored, "restored"), (Kept::Fresh, "fresh"), (Kept::Rejected, "rejected")] {
+            self.state.get_or_create(&StateLabel { result }).set(i64::from(of == kept));
+        }
+    }
+
+    pub(crate) fn state_not_written(&self) {
+        self.state_failures.inc();
+    }
+
+    fn show_shadow(&self, tenant: &str, counts: Counts) {
+        let all = [
+            ("admitted", "admitted", counts.both_admit),
+            ("refused", "refused", counts.both_refuse),
+            ("admitted", "refused", counts.only_live),
+            ("refused", "admitted", counts.only_shadow),
+        ];
+        for (live, shadow, count) in all {
+            let label = ShadowLabel { tenant: tenant.to_owned(), live, shadow };
+            // The shadow's counts are the truth; they never fall.
+            self.shadow.get_or_create(&label).inner().store(count, Ordering::Relaxed);
+        }
     }
 
     pub(crate) fn backend_is(&self, index: usize, up: bool) {
@@ -312,6 +411,13 @@ impl Meter {
         Used {
             input: self.usage.and_then(|u| u.prompt_tokens),
             output: self.usage.and_then(|u| u.completion_tokens).or(counted),
+        }
+    }
+
+    /// What the shadow policy had decided by the end.
+    pub(crate) fn shadowed(&mut self, word: Option<Word>) {
+        if let Some(draft) = &mut self.account.draft {
+            draft.decision.shadow = word.map(Into::into);
         }
     }
 

@@ -1,11 +1,15 @@
 //! The right to one seat of one backend, as a value.
 
+use std::future::Future;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 
 use elasticserve_core::ids::BackendId;
 use elasticserve_core::outcome::How;
-use elasticserve_core::sched::{Observation, Ticket, Used};
+use elasticserve_core::sched::{Observation, Ticket, Used, Word};
 use elasticserve_core::time::Span;
+use tokio::sync::oneshot;
 
 use crate::admit::Admission;
 
@@ -17,12 +21,14 @@ pub(crate) struct Permit {
     ticket: Option<Ticket>,
     backend: BackendId,
     waited: Span,
+    /// Comes when the deadline of its work is lost and the work is to be cut.
+    lost: Option<oneshot::Receiver<()>>,
     admission: Arc<Admission>,
 }
 
 impl Permit {
-    pub(crate) fn new(ticket: Ticket, admission: Arc<Admission>) -> Self {
-        Self { backend: ticket.backend(), waited: ticket.waited(), ticket: Some(ticket), admission }
+    pub(crate) fn new(ticket: Ticket, lost: Option<oneshot::Receiver<()>>, admission: Arc<Admission>) -> Self {
+        Self { backend: ticket.backend(), waited: ticket.waited(), ticket: Some(ticket), lost, admission }
     }
 
     pub(crate) fn backend(&self) -> BackendId {
@@ -40,15 +46,27 @@ impl Permit {
         }
     }
 
-    /// Gives the permit back and says how its work ended and what it took.
-    pub(crate) fn release(mut self, how: How, used: Used) {
-        self.give_back(how, used);
+    /// Ready once its work is to be cut.
+    pub(crate) fn poll_lost(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        let Some(lost) = &mut self.lost else { return Poll::Pending };
+        match Pin::new(lost).poll(cx) {
+            Poll::Ready(Ok(())) => Poll::Ready(()),
+            Poll::Ready(Err(_)) => {
+                self.lost = None;
+                Poll::Pending
+            }
+            Poll::Pending => Poll::Pending,
+        }
     }
 
-    fn give_back(&mut self, how: How, used: Used) {
-        if let Some(ticket) = self.ticket.take() {
-            self.admission.release(ticket, how, used);
-        }
+    /// Gives the permit back, says how its work ended and what it took, and tells what the shadow policy had
+    /// decided by then.
+    pub(crate) fn release(mut self, how: How, used: Used) -> Option<Word> {
+        self.give_back(how, used)
+    }
+
+    fn give_back(&mut self, how: How, used: Used) -> Option<Word> {
+        self.ticket.take().and_then(|ticket| self.admission.release(ticket, how, used))
     }
 }
 

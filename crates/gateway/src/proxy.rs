@@ -1,6 +1,7 @@
 //! The story of one request.
 
 use std::collections::BTreeMap;
+use std::future::poll_fn;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -18,7 +19,7 @@ use http::{Request, Response};
 use http_body_util::Full;
 use hyper::body::{Body, Frame, Incoming, SizeHint};
 
-use crate::admit::Admission;
+use crate::admit::{Admission, Refused};
 use crate::clock::Clock;
 use crate::config::Config;
 use crate::decisions::{Decided, Decision, DecisionLog, Known, Predicted};
@@ -120,26 +121,34 @@ impl Shared {
         let mut meter = Meter::start(Arc::clone(&self.metrics), self.clock, account);
         let waiting = match self.admission.offer(offer) {
             Ok(waiting) => waiting,
-            Err(rejection) => return Err((self.rejected(task.tenant, rejection), Some(meter))),
+            Err(refused) => return Err(self.rejected(&task, refused, meter)),
         };
         let permit = match waiting.answer().await {
             Ok(permit) => permit,
-            Err(rejection) => return Err((self.rejected(task.tenant, rejection), Some(meter))),
+            Err(refused) => return Err(self.rejected(&task, refused, meter)),
         };
         let (backend, waited) = (permit.backend(), permit.waited());
         meter.granted(backend, waited);
         self.metrics.spent_itself(self.clock.now().since(read).saturating_sub(waited));
-        match self.upstream.send(&self.config.backends[backend.index()], &outgoing).await {
+        let mut permit = permit;
+        let sending = self.upstream.send(&self.config.backends[backend.index()], &outgoing);
+        // What is dropped unfinished closes its connection to the backend.
+        let sent = tokio::select! {
+            biased;
+            sent = sending => sent.map_err(Refusal::Upstream),
+            () = poll_fn(|cx| permit.poll_lost(cx)) => Err(Refusal::DeadlineLost),
+        };
+        match sent {
             Ok(response) => {
                 let success = response.status().is_success();
                 let work = Work { permit, meter, success };
                 Ok(self.answer(response, id, backend, Some((work, waited))))
             }
-            Err(error) => {
-                tracing::warn!(backend = backend.0, %error, "no answer from the backend");
-                permit.release(How::BackendFailed, Used::default());
-                let refusal = Refusal::Upstream(error);
-                meter.failed(refusal.code());
+            Err(refusal) => {
+                let how = if matches!(refusal, Refusal::DeadlineLost) { How::Aborted } else { How::BackendFailed };
+                tracing::debug!(backend = backend.0, error = %refusal, "no answer from the backend");
+                meter.shadowed(permit.release(how, Used::default()));
+                meter.failed(if how == How::Aborted { how.name() } else { refusal.code() });
                 let mut response = refusal.response(id, self.config.infeasible_status).map(Answer::Own);
                 response.headers_mut().insert(BACKEND, HeaderValue::from(backend.0));
                 Ok(response)
@@ -182,17 +191,22 @@ impl Shared {
                 tpot_ms: p.tpot.as_millis_f64(),
                 latest_start_ms: p.latest_start.filter(|at| *at < Tick::MAX).map(ms),
                 start_ms: ms(p.start),
+                basis: Some(p.basis),
+                chance: Some(f64::from(p.chance_permille) / 1000.0),
             }),
             decided: Decided::default(),
             happened: None,
             result: String::new(),
+            shadow: None,
         }
     }
 
     /// A refusal by the scheduler, with the tenant's name where it is about the tenant.
-    fn rejected(&self, tenant: TenantId, rejection: Rejection) -> Refusal {
-        let name = rejection.limit.map(|_| self.config.tenants[tenant.index()].name.clone());
-        Refusal::Rejected(rejection, name)
+    fn rejected(&self, task: &Task, refused: Refused, mut meter: Meter) -> (Refusal, Option<Meter>) {
+        let Refused { rejection, shadow } = refused;
+        meter.shadowed(shadow);
+        let name = rejection.limit.map(|_| self.config.tenants[task.tenant.index()].name.clone());
+        (Refusal::Rejected(rejection, name), Some(meter))
     }
 
     fn nowhere_to_go(&self) -> Rejection {
@@ -210,7 +224,11 @@ impl Shared {
         if let Some(encoding) = compressed(&parts.headers) {
             return Err(Refusal::Encoded(encoding));
         }
-        let wishes = Wishes::read(&parts.headers, |name| self.tenants.get(name).copied())?;
+        let wishes = Wishes::read(
+            &parts.headers,
+            |name| self.tenants.get(name).copied(),
+            |name| self.config.classes.get(name).copied(),
+        )?;
         let body = crate::body::read(body, self.config.max_body_bytes, self.config.timeouts.body).await?;
         let path = parts.uri.path_and_query().cloned().unwrap_or(PathAndQuery::from_static("/"));
         let headers = headers::to_backend(&parts.headers, id);

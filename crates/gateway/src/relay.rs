@@ -24,6 +24,8 @@ pub(crate) enum RelayError {
     Broken(#[from] hyper::Error),
     #[error("the backend was silent for {0}")]
     Silent(Span),
+    #[error("the answer was cut: it could not meet its latency limits any more")]
+    DeadlineLost,
 }
 
 /// The most bytes of an answer that is not streamed which are kept to read its token counts.
@@ -31,7 +33,8 @@ const MAX_KEPT: usize = 1 << 20;
 
 /// A backend's response body on its way to the client.
 pub(crate) struct Relay {
-    inner: Incoming,
+    /// Dropped as soon as nothing more of it is wanted, which closes the backend's connection.
+    inner: Option<Incoming>,
     work: Option<Work>,
     reader: Reader,
     idle: Span,
@@ -58,8 +61,9 @@ pub(crate) struct Work {
 }
 
 impl Work {
-    fn end(self, how: How) {
-        self.permit.release(how, self.meter.used());
+    fn end(mut self, how: How) {
+        let shadow = self.permit.release(how, self.meter.used());
+        self.meter.shadowed(shadow);
         self.meter.answered(how, self.success);
     }
 }
@@ -83,12 +87,18 @@ impl Relay {
             (Some(_), false) => Reader::Document(Vec::new(), 0),
         };
         let silence = Box::pin(tokio::time::sleep(idle.to_std()));
-        let mut relay = Self { inner, work, reader, idle, silence, last_data: Instant::now(), failing: Failing::No };
+        let mut relay =
+            Self { inner: Some(inner), work, reader, idle, silence, last_data: Instant::now(), failing: Failing::No };
         // hyper does not poll a body that is known to be empty.
-        if relay.inner.is_end_stream() {
+        if relay.is_over() {
             relay.end(How::Finished);
         }
         relay
+    }
+
+    /// Whether all of the backend's body has come.
+    fn is_over(&self) -> bool {
+        self.inner.as_ref().is_none_or(Body::is_end_stream)
     }
 
     fn observe(&mut self, data: &Bytes) {
@@ -127,10 +137,20 @@ impl Relay {
 
     /// Ends the body with an error; a stream of events says so in an event first.
     fn fail(&mut self, error: RelayError) -> Poll<Option<Result<Frame<Bytes>, RelayError>>> {
-        tracing::warn!(%error, "an answer ended early");
-        self.end(How::BackendFailed);
+        self.inner = None;
+        let code = match error {
+            RelayError::DeadlineLost => {
+                self.end(How::Aborted);
+                reply::DEADLINE_LOST
+            }
+            RelayError::Broken(_) | RelayError::Silent(_) => {
+                tracing::warn!(%error, "an answer ended early");
+                self.end(How::BackendFailed);
+                reply::BACKEND_FAILED
+            }
+        };
         let Reader::Events(parser) = &self.reader else { return Poll::Ready(Some(Err(error))) };
-        let event = reply::stream_error(&error.to_string());
+        let event = reply::stream_error(&error.to_string(), code);
         // Half an event may be out already; a blank line ends it, so that ours is read as one.
         let event = if parser.is_between_events() { event } else { [b"\n\n", &event[..]].concat().into() };
         self.failing = Failing::Announced(error);
@@ -170,14 +190,18 @@ impl Body for Relay {
             }
             Failing::Due(error) => return Poll::Ready(Some(Err(error))),
         }
-        match Pin::new(&mut this.inner).poll_frame(cx) {
+        if this.work.as_mut().is_some_and(|work| work.permit.poll_lost(cx).is_ready()) {
+            return this.fail(RelayError::DeadlineLost);
+        }
+        let Some(inner) = &mut this.inner else { return Poll::Ready(None) };
+        match Pin::new(inner).poll_frame(cx) {
             Poll::Ready(Some(Ok(frame))) => {
                 this.last_data = Instant::now();
                 if let Some(data) = frame.data_ref() {
                     this.observe(data);
                 }
                 // After the last byte of a body of known length hyper does not ask again.
-                if this.inner.is_end_stream() {
+                if this.is_over() {
                     this.end(How::Finished);
                 }
                 Poll::Ready(Some(Ok(frame)))
@@ -202,10 +226,10 @@ impl Body for Relay {
     }
 
     fn is_end_stream(&self) -> bool {
-        matches!(self.failing, Failing::No) && self.inner.is_end_stream()
+        matches!(self.failing, Failing::No) && self.is_over()
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.inner.size_hint()
+        self.inner.as_ref().map_or_else(SizeHint::default, Body::size_hint)
     }
 }

@@ -38,6 +38,8 @@ pub(crate) enum Refusal {
     /// By the scheduler; the tenant's name where the reason is a bound of its own.
     #[error("{}", rejected(.0, .1.as_deref()))]
     Rejected(Rejection, Option<String>),
+    #[error("the request was cut: it could not meet its latency limits any more")]
+    DeadlineLost,
     #[error("the backend failed: {0}")]
     Upstream(#[source] UpstreamError),
 }
@@ -67,6 +69,10 @@ fn rejected(rejection: &Rejection, tenant: Option<&str>) -> String {
     .to_owned()
 }
 
+/// The code of a failure of the backend's.
+pub(crate) const BACKEND_FAILED: &str = "backend_failed";
+/// The code of what was cut because its deadline was lost.
+pub(crate) const DEADLINE_LOST: &str = "deadline_lost";
 /// Retries sooner than this help nobody.
 const SOONEST_RETRY: Span = Span::from_secs(1);
 /// The OpenAI SDKs ignore what is much longer.
@@ -87,7 +93,8 @@ impl Refusal {
             Self::BadBody(_) => "bad_body",
             Self::Rejected(rejection, _) => rejection.reason.name(),
             Self::Upstream(UpstreamError::ConnectTimeout(_) | UpstreamError::HeadTimeout(_)) => "backend_timeout",
-            Self::Upstream(_) => "backend_failed",
+            Self::DeadlineLost => DEADLINE_LOST,
+            Self::Upstream(_) => BACKEND_FAILED,
         }
     }
 
@@ -108,7 +115,7 @@ impl Refusal {
                 | RejectReason::QueueExpired => StatusCode::TOO_MANY_REQUESTS,
                 RejectReason::NoBackend | RejectReason::Draining => StatusCode::SERVICE_UNAVAILABLE,
             },
-            Self::Upstream(UpstreamError::ConnectTimeout(_) | UpstreamError::HeadTimeout(_)) => {
+            Self::DeadlineLost | Self::Upstream(UpstreamError::ConnectTimeout(_) | UpstreamError::HeadTimeout(_)) => {
                 StatusCode::GATEWAY_TIMEOUT
             }
             Self::Upstream(_) => StatusCode::BAD_GATEWAY,
@@ -159,9 +166,9 @@ impl Refusal {
     }
 
     /// Whether SDKs, which retry by status, must be told not to: what cannot be met now never can, and a
-    /// client that is too slow once will be too slow again.
+    /// client that is too slow once will be too slow again. What was cut has missed its limits already.
     fn is_pointless_to_retry(&self) -> bool {
-        matches!(self, Self::BodyTooSlow { .. })
+        matches!(self, Self::BodyTooSlow { .. } | Self::DeadlineLost)
             || matches!(self, Self::Rejected(Rejection { reason: RejectReason::SloInfeasible, .. }, _))
     }
 
@@ -205,12 +212,12 @@ impl Refusal {
 }
 
 /// The event that ends a stream that failed after its head: an error, and never a made-up `[DONE]`.
-pub(crate) fn stream_error(message: &str) -> Bytes {
+pub(crate) fn stream_error(message: &str, code: &str) -> Bytes {
     let body = serde_json::json!({ "error": {
         "message": message,
         "type": "server_error",
         "param": null,
-        "code": "backend_failed",
+        "code": code,
     }});
     Bytes::from(format!("data: {body}\n\n"))
 }

@@ -5,54 +5,71 @@ use elasticserve_core::openai::{InputTokens, Peek};
 use elasticserve_core::sched::Offer;
 use elasticserve_core::slo::Slo;
 
-use crate::config::Config;
+use crate::config::{Config, Lengths};
 use crate::decisions::Known;
 use crate::headers::Wishes;
-
-/// Answer tokens of a request that neither states nor bounds them.
-const ASSUMED_OUTPUT: u32 = 256;
 
 /// What a request asks for.
 pub(crate) struct Task {
     pub(crate) tenant: TenantId,
     /// Whether it named its tenant.
     pub(crate) named: bool,
-    pub(crate) input: u32,
-    /// At least 1.
-    pub(crate) output: u32,
+    input: u32,
+    /// How many tokens its answer has, and where that comes from.
+    output: Output,
     /// The limits that make its answer useful: its tenant's, each replaced by its own if it states one.
     pub(crate) slo: Slo,
     /// The same, and what its client waits for at most.
-    pub(crate) bound: Slo,
+    bound: Slo,
+}
+
+/// What is known of the length of an answer.
+enum Output {
+    /// Exactly so many tokens, by the header, or because the engine is told to fill the limit.
+    Declared(u32, &'static str),
+    /// No more than so many, which tells requests apart.
+    Limited(u32),
+    Unknown,
 }
 
 impl Task {
     pub(crate) fn of(config: &Config, wishes: &Wishes, peek: &Peek) -> Self {
         let tenant = wishes.tenant.unwrap_or(config.default_tenant);
-        let slo = config.tenants[tenant.index()].slo.overridden_by(&wishes.slo);
+        let mut slo = config.tenants[tenant.index()].slo.overridden_by(&wishes.slo);
         let within = |limit| [limit, wishes.patience].into_iter().flatten().min();
-        // A read timeout runs to the first bytes of a stream, but to the end of an answer in one piece.
-        let bound =
-            if peek.stream { Slo { ttft: within(slo.ttft), ..slo } } else { Slo { e2e: within(slo.e2e), ..slo } };
-        Self {
-            tenant,
-            named: wishes.tenant.is_some(),
-            input: wishes.input.unwrap_or(peek.input.count()),
-            output: wishes.output.or(peek.max_tokens).unwrap_or(ASSUMED_OUTPUT).max(1),
-            slo,
-            bound,
-        }
+        // A read timeout runs to the first bytes of a stream, but to the end of an answer in one piece, whose
+        // first token nobody sees.
+        let bound = if peek.stream {
+            Slo { ttft: within(slo.ttft), ..slo }
+        } else {
+            slo.ttft = None;
+            Slo { e2e: within(slo.e2e), ..slo }
+        };
+        let output = match (wishes.output, peek.max_tokens) {
+            (Some(exact), _) => Output::Declared(exact, "header"),
+            (None, Some(limit)) if peek.to_the_limit => Output::Declared(limit, "ignore_eos"),
+            (None, Some(limit)) if config.lengths == Lengths::Declared => Output::Declared(limit, "max_tokens"),
+            (None, Some(limit)) => Output::Limited(limit),
+            (None, None) => Output::Unknown,
+        };
+        let input = wishes.input.unwrap_or(peek.input.count());
+        Self { tenant, named: wishes.tenant.is_some(), input, output, slo, bound }
     }
 
     pub(crate) fn offer(&self, wishes: &Wishes, bytes: u64) -> Offer {
+        let (output, hint) = match self.output {
+            Output::Declared(tokens, _) => (Some(tokens.max(1)), None),
+            Output::Limited(limit) => (None, Some(limit)),
+            Output::Unknown => (None, None),
+        };
         Offer {
             tenant: self.tenant,
             bytes,
-            class: None,
+            class: wishes.class,
             budget: wishes.budget,
             input: self.input,
-            output: Some(self.output),
-            hint: None,
+            output,
+            hint,
             slo: self.bound,
         }
     }
@@ -63,17 +80,18 @@ impl Task {
             (None, InputTokens::Exact(_)) => "token_ids",
             (None, InputTokens::Estimated(_)) => "estimate",
         };
-        let output_from = match (wishes.output, peek.max_tokens) {
-            (Some(_), _) => "header",
-            (None, Some(_)) => "max_tokens",
-            (None, None) => "assumed",
+        let (output, output_from) = match self.output {
+            Output::Declared(tokens, from) => (Some(tokens), from),
+            Output::Limited(limit) => (Some(limit), "hint"),
+            Output::Unknown => (None, "unknown"),
         };
         Known {
             input: self.input,
             input_from: input_from.to_owned(),
-            output: self.output,
+            output,
             output_from: output_from.to_owned(),
             bytes: offer.bytes,
+            class: wishes.class,
             slo: (&self.slo).into(),
             slo_from: if wishes.slo == Slo::default() { "tenant" } else { "request" }.to_owned(),
             patience_ms: wishes.patience.map(|p| p.as_millis_f64()),

@@ -12,11 +12,17 @@ use crate::support::gateway::Piped;
 
 const REQUESTS: usize = 2_000;
 
-/// Runs a random overload and returns a hash over every event, and how many requests were refused.
-async fn run(seed: u64) -> (String, usize) {
+/// Runs a random overload, with a shadow policy or without, and returns a hash over every event, and how many
+/// requests were refused.
+async fn run(seed: u64, shadow: Option<&str>) -> (String, usize) {
     let (mut gateway, mut backend) = Piped::start(4, |raw| {
         raw.queue.budget = Some("750ms".into());
         raw.queue.depth = Some(16);
+        raw.queue.shadow = shadow.map(str::to_owned);
+        if shadow.is_some_and(|s| s.contains("pr")) {
+            raw.predict.profile = Some("gb10-qwen3-8b-fp8".into());
+        }
+        raw.slo.e2e = Some("900ms".into());
         // All clients connect before the first one sends.
         raw.timeouts.header = Some("1h".into());
     });
@@ -72,10 +78,19 @@ async fn run(seed: u64) -> (String, usize) {
 async fn the_same_seed_gives_the_same_events_at_the_same_times() {
     let mut seen = std::collections::BTreeSet::new();
     for seed in 1..=3 {
-        let (first, refused) = run(seed).await;
+        let (first, refused) = run(seed, None).await;
         assert!((REQUESTS / 20..REQUESTS).contains(&refused), "not an overload: {refused} refused");
-        assert_eq!(run(seed).await, (first.clone(), refused), "seed {seed}");
+        assert_eq!(run(seed, None).await, (first.clone(), refused), "seed {seed}");
         seen.insert(first);
     }
     assert_eq!(seen.len(), 3, "different seeds must not give the same events");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_shadow_policy_changes_nothing_of_what_happens() {
+    let (alone, refused) = run(1, None).await;
+    assert!(refused > 100, "not an overload: {refused} refused");
+    for shadow in ["wfq+budget:100ms", "least-slack+predict", "fcfs+price:0.7"] {
+        assert_eq!(run(1, Some(shadow)).await, (alone.clone(), refused), "{shadow}");
+    }
 }

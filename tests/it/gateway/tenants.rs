@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use elasticserve_core::sched::Order;
-use elasticserve_gateway::config::{RawAdmission, RawConfig, RawPredict, RawSlo, RawTenant};
+use elasticserve_gateway::config::{Lengths, RawAdmission, RawConfig, RawPredict, RawSlo, RawTenant};
 use elasticserve_gateway::decisions::Decision;
 use http::{HeaderName, HeaderValue, Request};
 use http_body_util::Full;
@@ -20,7 +20,7 @@ fn tenant(name: &str, ttft: &str) -> RawTenant {
     RawTenant { name: name.into(), slo, ..RawTenant::default() }
 }
 
-/// Predictions of round numbers: a token takes 10 ms, and nothing else takes any time.
+/// Predictions of round numbers: a token takes 10 ms, and nothing else takes any time; `max_tokens` is the length.
 fn predict(raw: &mut RawConfig) {
     raw.queue.admission = Some(RawAdmission::Predict);
     raw.predict = RawPredict {
@@ -30,6 +30,7 @@ fn predict(raw: &mut RawConfig) {
         idle_tpot: Some("10ms".into()),
         pad: Some("0".into()),
         margin: Some(0.0),
+        lengths: Some(Lengths::Declared),
         ..RawPredict::default()
     };
 }
@@ -82,6 +83,61 @@ async fn the_tenant_in_a_header_decides_who_goes_next() {
             done.unwrap();
         }
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_request_goes_by_the_class_in_its_header_and_never_before_its_tenants() {
+    for name in ["x-elasticserve-class", "x-llm-d-inference-objective", "x-gateway-inference-objective"] {
+        let (mut gateway, mut backend) = Piped::start(1, |raw| {
+            raw.queue.order = Some(Order::Priority);
+            raw.queue.classes = Some([("bulk".to_owned(), 3)].into());
+            let class = |name: &str, class| RawTenant { class: Some(class), ..tenant(name, "9s") };
+            raw.tenants = Some(vec![class("gold", 0), class("batch", 2)]);
+        });
+        let mut tasks = JoinSet::new();
+        let requests =
+            [("0", "gold", ""), ("1", "gold", "bulk"), ("2", "batch", "0"), ("3", "gold", "1"), ("4", "gold", "")];
+        for (waiting, (id, tenant, class)) in requests.into_iter().enumerate() {
+            let client = gateway.client().await;
+            let mut request = with(&[("x-elasticserve-tenant", tenant), ("x-request-id", id)]);
+            if !class.is_empty() {
+                add(&mut request, &[(name, class)]);
+            }
+            tasks.spawn(async move { client.send(request).await.unwrap().rest().await });
+            until("it is in its place", || gateway.queued() == waiting && gateway.in_use() == 1).await;
+        }
+        let mut order = Vec::new();
+        for _ in requests {
+            let call = backend.call().await;
+            order.push(header(&call.head.headers, "x-request-id").unwrap().to_owned());
+            call.stream().finish();
+        }
+        assert_eq!(order, ["0", "4", "3", "2", "1"], "{name}");
+        let (status, code, mut answer) = refused(&mut gateway, with(&[(name, "premium")])).await;
+        assert_eq!((status, code.as_str()), (400, "bad_header"));
+        drop(answer.rest().await);
+        while let Some(done) = tasks.join_next().await {
+            done.unwrap();
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn only_an_exact_length_is_taken_at_its_word_and_a_limit_tells_requests_apart() {
+    let (mut gateway, mut backend) = Piped::start(1, |raw| {
+        predict(raw);
+        raw.predict.lengths = None;
+        raw.slo.e2e = Some("70ms".into());
+    });
+    // 8 tokens take 80 ms; so many are declared by the header, or by an engine that is told to go on to the limit.
+    let (_, reason, _) = refused(&mut gateway, with(&[("x-elasticserve-output-tokens", "8")])).await;
+    assert_eq!(reason, "slo_infeasible");
+    let (_, reason, _) = refused(&mut gateway, completion(r#","ignore_eos":true"#)).await;
+    assert_eq!(reason, "slo_infeasible");
+    // At most 8 may be 2.
+    let client = gateway.client().await;
+    let (answer, ()) = tokio::join!(client.send(completion("")), async { backend.call().await.stream().finish() });
+    assert_eq!(answer.unwrap().status, 200);
 }
 
 #[tokio::test(start_paused = true)]
@@ -242,7 +298,7 @@ async fn every_tenant_has_its_figures_and_every_request_its_line_without_its_wor
     assert_eq!((done.tenant.as_str(), done.tenant_from.as_str(), done.result.as_str()), ("gold", "header", "met"));
     assert_eq!(
         (done.known.input_from.as_str(), done.known.output, done.known.output_from.as_str()),
-        ("estimate", 8, "max_tokens")
+        ("estimate", Some(8), "max_tokens")
     );
     assert_eq!(done.known.slo.ttft_ms, Some(20_000.0));
     let predicted = done.predicted.as_ref().unwrap();

@@ -11,7 +11,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::estimate::{CostModel, LiveTpot, Need};
-use super::{Action, Observation, Offer, OnMiss, Scheduler, Settings, Ticket, Used};
+use super::{Action, Learned, LearnedError, Observation, Offer, OnMiss, Scheduler, Settings, Ticket, Used};
 use crate::ids::{BackendId, RequestId, TenantId};
 use crate::outcome::{How, RejectReason};
 use crate::time::{Span, Tick};
@@ -65,8 +65,8 @@ struct Flight {
     lane: usize,
     arrived: Tick,
     need: Need,
-    /// What it really took, once that is known.
-    used: Used,
+    /// How it really ended and what it took, once that is known.
+    ran: Option<(How, Used)>,
     live: Live,
     /// The seat that it holds in the shadow, and since when.
     seat: Option<(Ticket, Tick)>,
@@ -103,6 +103,18 @@ impl Shadow {
         }
     }
 
+    /// Takes over what was learned before; see [`Scheduler::restore`].
+    ///
+    /// # Errors
+    /// A [`LearnedError`] that says what is wrong with it.
+    pub fn restore(
+        &mut self,
+        learned: &Learned,
+        tenant: impl Fn(&str) -> Option<TenantId>,
+    ) -> Result<(), LearnedError> {
+        self.scheduler.restore(learned, tenant)
+    }
+
     /// A request was offered: the live scheduler gave it a number and queued it, or refused it.
     pub fn offered(&mut self, now: Tick, id: RequestId, offer: &Offer, queued: bool) -> Word {
         self.advance(now);
@@ -115,7 +127,7 @@ impl Shadow {
             lane: offer.tenant.index().min(self.counts.len() - 1),
             arrived: now,
             need: self.scheduler.waiting(now, own, offer).need,
-            used: Used::default(),
+            ran: None,
             live: if queued { Live::Waits } else { Live::Refused },
             seat: None,
             ends: None,
@@ -155,7 +167,7 @@ impl Shadow {
             let Live::Runs(since) = flight.live else { return None };
             let service = now.since(since);
             flight.live = Live::Ran(service);
-            flight.used = used;
+            flight.ran = Some((how, used));
             flight.seat.as_ref().map(|(_, since)| Some((*since + service).max(now)))
         });
         if self.running == 0 {
@@ -239,11 +251,13 @@ impl Shadow {
     ) -> Option<Word> {
         self.advance(now);
         let flight = self.flights.get_mut(&id)?;
+        let before = flight.word;
         if let Some(ends) = change(flight) {
             set_end(&mut self.ends, flight, id, ends);
         }
         self.poll(now);
-        self.settle(id)
+        // With its seat it may be forgotten at once.
+        self.settle(id).or(Some(before))
     }
 
     /// Frees the seats that are due and acts on what the shadow decides.
@@ -286,7 +300,9 @@ impl Shadow {
         let Some(flight) = self.flights.get_mut(&id) else { return };
         flight.ends = None;
         if let Some((ticket, _)) = flight.seat.take() {
-            self.scheduler.release(now, ticket, How::Finished, flight.used);
+            // Of what never ran, or runs on, no length is known.
+            let (how, used) = flight.ran.unwrap_or((How::Abandoned, Used::default()));
+            self.scheduler.release(now, ticket, how, used);
         }
         self.settle(id);
     }
@@ -299,7 +315,7 @@ impl Shadow {
             self.scheduler.cancel(now, flight.own);
         }
         if let Some((ticket, _)) = flight.seat {
-            self.scheduler.release(now, ticket, How::ClientGone, flight.used);
+            self.scheduler.release(now, ticket, How::ClientGone, Used::default());
         }
         self.poll(now);
     }

@@ -1,14 +1,15 @@
 //! From what is written to what has been checked.
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
 use elasticserve_core::slo::Slo;
 use elasticserve_core::time::Span;
 use http::{StatusCode, Uri};
 
-use super::policy::{self, Policy};
-use super::raw::{RawBackend, RawConfig, RawSlo, RawTimeouts};
-use super::{Backend, Config, ConfigError, Timeouts, tenants, value};
+use super::policy;
+use super::raw::{Lengths, RawBackend, RawConfig, RawSlo, RawState, RawTimeouts};
+use super::{Backend, Config, ConfigError, State, Timeouts, tenants, value};
 
 impl RawConfig {
     /// Checks everything, fills in the defaults, and reads the engine profile if a file is named.
@@ -17,7 +18,7 @@ impl RawConfig {
     /// The first [`ConfigError`]: a value that is out of range, or does not go with another.
     pub fn check(self) -> Result<Config, ConfigError> {
         let Self { listen, admin, tenants_file, default_tenant, backends, tenants, queue, .. } = self;
-        let Self { predict, limits, timeouts, slo, log, .. } = self;
+        let Self { predict, limits, timeouts, slo, state, log, .. } = self;
         if tenants_file.is_some() {
             return Err(value("tenants_file", "has not been read; it needs a configuration file beside it"));
         }
@@ -31,35 +32,80 @@ impl RawConfig {
         let checked: Result<Vec<Backend>, ConfigError> =
             backends.into_iter().enumerate().map(|(i, b)| b.check(&format!("backends[{i}]"))).collect();
         let slo = slo.check("slo")?;
-        let (tenants, default_tenant) = tenants::check(tenants, default_tenant.as_deref(), slo)?;
+        let (tenants, default_tenant) =
+            tenants::check(tenants, default_tenant.as_deref(), slo, queue.on_miss.unwrap_or_default())?;
         let infeasible_status = match queue.infeasible_status {
             None | Some(422) => StatusCode::UNPROCESSABLE_ENTITY,
             Some(429) => StatusCode::TOO_MANY_REQUESTS,
             Some(other) => return Err(value("queue.infeasible_status", &format!("must be 422 or 429, not {other}"))),
         };
-        let Policy { order, guard, budget, predict, price, cost } = policy::check(&queue, &predict)?;
+        let policy = policy::check(&queue, &predict)?;
+        let state = check_state(state, policy.lengths == Lengths::Learned)?;
         Ok(Config {
             listen: address("listen", listen.as_deref().unwrap_or("127.0.0.1:8080"))?,
             admin: address("admin", admin.as_deref().unwrap_or("127.0.0.1:9090"))?,
             backends: checked?,
             tenants,
             default_tenant,
-            order,
-            guard,
-            predict,
-            price,
-            cost,
+            order: policy.order,
+            guard: policy.guard,
+            predict: policy.predict,
+            price: policy.price,
+            shadow: policy.shadow,
+            lengths: policy.lengths,
+            cost: policy.cost,
             queue_depth: queue.depth.unwrap_or(256),
             queue_bytes: queue.bytes.unwrap_or(256 << 20),
-            queue_budget: budget,
+            queue_budget: policy.budget,
+            classes: check_classes(queue.classes)?,
             infeasible_status,
             max_connections: positive("limits.connections", limits.connections.unwrap_or(16_384))?,
             max_body_bytes: limits.body_bytes.unwrap_or(32 << 20),
             timeouts: timeouts.check()?,
             slo,
+            state,
             decisions: log.decisions,
         })
     }
+}
+
+/// How often the state is written, unless set, and at most.
+const STATE_INTERVAL: Span = Span::from_secs(30);
+const MIN_STATE_INTERVAL: Span = Span::from_secs(1);
+/// The most names of classes.
+const MAX_CLASSES: usize = 64;
+
+fn check_state(raw: RawState, learns: bool) -> Result<Option<State>, ConfigError> {
+    let interval = optional_span("state.interval", raw.interval.as_deref())?;
+    if interval.is_some_and(|i| i < MIN_STATE_INTERVAL) {
+        return Err(value("state.interval", "must be 1s or more"));
+    }
+    match raw.file {
+        Some(_) if !learns => Err(value(
+            "state.file",
+            "nothing is learned that could be kept; set predict.lengths = \"learned\", or leave it out",
+        )),
+        Some(file) => Ok(Some(State { file, interval: interval.unwrap_or(STATE_INTERVAL) })),
+        None if interval.is_some() => {
+            Err(value("state.interval", "goes with state.file only; set that, or leave it out"))
+        }
+        None => Ok(None),
+    }
+}
+
+fn check_classes(raw: Option<BTreeMap<String, u32>>) -> Result<BTreeMap<String, u32>, ConfigError> {
+    let classes = raw.unwrap_or_default();
+    if classes.len() > MAX_CLASSES {
+        return Err(value("queue.classes", &format!("{} are given; at most {MAX_CLASSES} can be", classes.len())));
+    }
+    for name in classes.keys() {
+        let key = format!("queue.classes.{name}");
+        tenants::is_name(&key, name)?;
+        if name.bytes().all(|b| b.is_ascii_digit()) {
+            return Err(value(&key, "a number stands for itself; give the class a name with a letter"));
+        }
+    }
+    Ok(classes)
 }
 
 impl RawBackend {

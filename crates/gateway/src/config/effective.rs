@@ -6,8 +6,8 @@ use elasticserve_core::time::Span;
 
 use super::policy::compares_costs;
 use super::raw::{
-    RawAdmission, RawBackend, RawConfig, RawLimits, RawLog, RawPredict, RawQueue, RawSlo, RawStall, RawTenant,
-    RawTimeouts,
+    RawAdmission, RawBackend, RawConfig, RawLimits, RawLog, RawPredict, RawQueue, RawSlo, RawStall, RawState,
+    RawTenant, RawTimeouts,
 };
 use super::{Config, ConfigError};
 
@@ -32,6 +32,7 @@ impl Config {
             max_queued: t.max_queued,
             max_queued_bytes: t.max_queued_bytes,
             class: Some(t.class),
+            on_miss: Some(t.on_miss),
             slo: Some(slo(&t.slo)),
         };
         let t = &self.timeouts;
@@ -54,6 +55,10 @@ impl Config {
                 drain: exact(t.drain),
             },
             slo: slo(&self.slo),
+            state: RawState {
+                file: self.state.as_ref().map(|s| s.file.clone()),
+                interval: self.state.as_ref().and_then(|s| exact(s.interval)),
+            },
             log: RawLog { decisions: self.decisions.clone() },
         }
     }
@@ -72,13 +77,25 @@ impl Config {
             bytes: Some(self.queue_bytes),
             budget: self.queue_budget.and_then(exact),
             fairness: self.price.map(|p| p.mu),
-            guard: if self.order == Order::Priority { exact(self.guard) } else { None },
+            guard: if self.goes_by_class() { exact(self.guard) } else { None },
+            on_miss: None,
+            classes: Some(self.classes.clone()).filter(|c| !c.is_empty()),
+            shadow: self.shadow.map(|s| s.rules.to_string()),
             infeasible_status: Some(self.infeasible_status.as_u16()),
         }
     }
 
+    fn goes_by_class(&self) -> bool {
+        let orders = [Some(self.order), self.shadow.map(|s| s.rules.order)];
+        orders.contains(&Some(Order::Priority))
+    }
+
     fn cost_model(&self) -> RawPredict {
-        if self.predict.is_none() && !compares_costs(self.order) {
+        let shadow = self.shadow.as_ref();
+        let predict = self.predict.or_else(|| shadow?.predict);
+        let price = self.price.or_else(|| shadow?.price);
+        let orders = [Some(self.order), shadow.map(|s| s.rules.order)];
+        if predict.is_none() && !orders.into_iter().flatten().any(compares_costs) {
             return RawPredict::default();
         }
         RawPredict {
@@ -87,9 +104,10 @@ impl Config {
             prefill_per_token: exact(self.cost.prefill_per_token),
             first_token_steps: Some(self.cost.first_token_steps),
             idle_tpot: exact(self.cost.idle_tpot),
-            pad: self.predict.and_then(|p| exact(p.caution.pad)),
-            margin: self.predict.map(|p| p.caution.margin_permille as f64 / 1000.0),
-            stall: self.price.map(|p| stall(&p.stall)),
+            pad: predict.and_then(|p| exact(p.caution.pad)),
+            margin: predict.map(|p| p.caution.margin_permille as f64 / 1000.0),
+            lengths: predict.map(|_| self.lengths),
+            stall: price.map(|p| stall(&p.stall)),
         }
     }
 }

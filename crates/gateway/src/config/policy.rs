@@ -1,22 +1,18 @@
 //! Order, admission and cost model, and what of them goes together.
 
 use elasticserve_core::engine::Profile;
-use elasticserve_core::sched::{Caution, CostModel, Order, Predict, Price, Stall};
+use elasticserve_core::sched::{Admission, Caution, CostModel, Order, Predict, Price, Rules, RulesError, Stall};
 use elasticserve_core::time::Span;
 
 use super::check::{limit, optional_span};
-use super::raw::{RawAdmission, RawPredict, RawQueue, RawStall, is_file};
-use super::{ConfigError, value};
+use super::raw::{Lengths, RawAdmission, RawPredict, RawQueue, RawStall, is_file};
+use super::{ConfigError, ShadowPolicy, value};
 
 /// The engine that costs are compared by where none is named: `wfq` and `shortest-first` look at the
 /// proportions between requests only.
 const COMPARED_BY: &str = "gb10-qwen3-8b-fp8";
 /// How long a class may hold back what came before it, unless set.
 const GUARD: Span = Span::from_secs(10);
-/// The weight of fairness in a price, unless set, and the greatest: beyond, most of what would be met is
-/// turned away for the sake of equality.
-const FAIRNESS: f64 = 0.5;
-const MAX_FAIRNESS: f64 = 4.0;
 /// The greatest number in a stall, far above any engine's.
 const MAX_STALL: f64 = 1e6;
 
@@ -27,106 +23,119 @@ pub(super) struct Policy {
     pub(super) budget: Option<Span>,
     pub(super) predict: Option<Predict>,
     pub(super) price: Option<Price>,
+    pub(super) shadow: Option<ShadowPolicy>,
+    pub(super) lengths: Lengths,
     pub(super) cost: CostModel,
 }
 
 pub(super) fn check(queue: &RawQueue, raw: &RawPredict) -> Result<Policy, ConfigError> {
-    let order = queue.order.unwrap_or_default();
-    let budget = optional_span("queue.budget", queue.budget.as_deref())?;
-    let by_default = if budget.is_some() { RawAdmission::Budget } else { RawAdmission::None };
-    let admission = queue.admission.unwrap_or(by_default);
-    go_together(queue, order, admission, budget)?;
-    if raw.stall.is_some() && admission != RawAdmission::Price {
-        return Err(value("predict.stall", "goes with queue.admission = \"price\" only; set that, or leave it out"));
+    let live = rules(queue)?;
+    let shadow = queue.shadow.as_deref().map(shadow_rules).transpose()?;
+    let all: Vec<Rules> = [Some(live), shadow].into_iter().flatten().collect();
+    if queue.guard.is_some() && !all.iter().any(|r| r.order == Order::Priority) {
+        return Err(value("queue.guard", "goes with order = \"priority\" only; set that, or leave it out"));
     }
     let guard = optional_span("queue.guard", queue.guard.as_deref())?.unwrap_or(GUARD);
     let engine = raw.profile.as_deref().map(profile).transpose()?;
-    let cost = cost(raw, engine.as_ref())?;
-    let predict = match (predicts(admission), cost) {
-        (true, Some(_)) => Some(Predict { caution: caution(raw)? }),
-        (true, None) => return Err(needs_a_profile(admission)),
-        (false, _) => {
-            is_of_use(raw, cost, order)?;
-            None
-        }
+    let given = cost(raw, engine.as_ref())?;
+    if let Some(rules) = all.iter().find(|r| r.admission.predicts()).filter(|_| given.is_none()) {
+        return Err(needs_a_profile(*rules));
+    }
+    is_of_use(raw, given, &all)?;
+    let caution = caution(raw)?;
+    let stall = match all.iter().any(|r| matches!(r.admission, Admission::Price(_))) {
+        true => Some(stall(raw, engine.as_ref())?),
+        false => None,
     };
-    let price = match admission {
-        RawAdmission::Price => Some(price(queue, raw, engine.as_ref())?),
+    let predict = |rules: Rules| rules.admission.predicts().then_some(Predict { caution });
+    let price = |rules: Rules| match (rules.admission, stall) {
+        (Admission::Price(mu), Some(stall)) => Some(Price { mu, stall }),
         _ => None,
     };
-    let cost = match cost {
-        Some(cost) => cost,
-        None => CostModel::from_profile(&profile(COMPARED_BY)?),
+    Ok(Policy {
+        order: live.order,
+        guard,
+        budget: match live.admission {
+            Admission::Budget(budget) => Some(budget),
+            _ => None,
+        },
+        predict: predict(live),
+        price: price(live),
+        shadow: shadow.map(|rules| ShadowPolicy { rules, predict: predict(rules), price: price(rules) }),
+        lengths: raw.lengths.unwrap_or_default(),
+        cost: match given {
+            Some(cost) => cost,
+            None => CostModel::from_profile(&profile(COMPARED_BY)?),
+        },
+    })
+}
+
+/// Order and admission, if what the queue says of them, of budget and of fairness fits.
+fn rules(queue: &RawQueue) -> Result<Rules, ConfigError> {
+    let order = queue.order.unwrap_or_default();
+    let budget = optional_span("queue.budget", queue.budget.as_deref())?;
+    let by_default = if budget.is_some() { RawAdmission::Budget } else { RawAdmission::None };
+    let admission = match (queue.admission.unwrap_or(by_default), budget) {
+        (RawAdmission::Budget, Some(budget)) => Admission::Budget(budget),
+        (RawAdmission::Budget, None) => {
+            return Err(value("queue.budget", "is needed with admission = \"budget\", such as \"750ms\""));
+        }
+        (_, Some(_)) => {
+            return Err(value("queue.budget", "goes with admission = \"budget\" only; set that, or leave it out"));
+        }
+        (RawAdmission::None, None) => Admission::None,
+        (RawAdmission::Predict, None) => Admission::Predict,
+        (RawAdmission::Price, None) => Admission::Price(queue.fairness.unwrap_or(Admission::FAIRNESS)),
     };
-    Ok(Policy { order, guard, budget, predict, price, cost })
-}
-
-const fn predicts(admission: RawAdmission) -> bool {
-    matches!(admission, RawAdmission::Predict | RawAdmission::Price)
-}
-
-const fn name(admission: RawAdmission) -> &'static str {
-    match admission {
-        RawAdmission::None => "none",
-        RawAdmission::Budget => "budget",
-        RawAdmission::Predict => "predict",
-        RawAdmission::Price => "price",
+    if order.predicts() && !admission.predicts() {
+        let problem =
+            format!("\"{order}\" goes by predictions; set admission = \"predict\" or \"price\", or another order");
+        return Err(value("queue.order", &problem));
+    }
+    match (queue.fairness, admission) {
+        (Some(_), Admission::Price(mu)) if !(0.0..=Admission::MAX_FAIRNESS).contains(&mu) => {
+            let most = Admission::MAX_FAIRNESS;
+            Err(value("queue.fairness", &format!("must be from 0 to {most}, such as 0.5, not {mu}")))
+        }
+        (Some(_), Admission::None | Admission::Budget(_) | Admission::Predict) => {
+            Err(value("queue.fairness", "goes with admission = \"price\" only; set that, or leave it out"))
+        }
+        _ => Ok(Rules { order, admission }),
     }
 }
 
-fn needs_a_profile(admission: RawAdmission) -> ConfigError {
+fn shadow_rules(text: &str) -> Result<Rules, ConfigError> {
+    text.parse().map_err(|e: RulesError| {
+        value("queue.shadow", &format!("'{text}' is no policy such as \"wfq+budget:750ms\": {e}"))
+    })
+}
+
+fn needs_a_profile(rules: Rules) -> ConfigError {
+    let name = if rules.admission == Admission::Predict { "predict" } else { "price" };
     value(
         "predict.profile",
         &format!(
-            "is needed with admission = \"{}\": one of {}, or a .toml file; or set predict.overhead, \
+            "is needed with admission by \"{name}\": one of {}, or a .toml file; or set predict.overhead, \
              prefill_per_token, first_token_steps and idle_tpot",
-            name(admission),
             Profile::built_in_names().collect::<Vec<_>>().join(", ")
         ),
     )
 }
 
-/// Whether something goes by what is said of predictions, where admission does not predict.
-fn is_of_use(raw: &RawPredict, cost: Option<CostModel>, order: Order) -> Result<(), ConfigError> {
-    if cost.is_some() && !compares_costs(order) {
+/// Whether one of the policies goes by what is said of predictions.
+fn is_of_use(raw: &RawPredict, cost: Option<CostModel>, all: &[Rules]) -> Result<(), ConfigError> {
+    let predicts = all.iter().any(|r| r.admission.predicts());
+    let prices = all.iter().any(|r| matches!(r.admission, Admission::Price(_)));
+    if cost.is_some() && !predicts && !all.iter().any(|r| compares_costs(r.order)) {
         return Err(value("predict", "nothing goes by it; set queue.admission = \"predict\", or leave it out"));
     }
-    let extra = [("pad", raw.pad.is_some()), ("margin", raw.margin.is_some())];
-    match extra.iter().find(|(_, is_set)| *is_set) {
-        Some((key, _)) => Err(value(
-            &format!("predict.{key}"),
-            "goes with queue.admission = \"predict\" or \"price\" only; set that, or leave it out",
-        )),
-        None => Ok(()),
+    let extra = [("pad", raw.pad.is_some()), ("margin", raw.margin.is_some()), ("lengths", raw.lengths.is_some())];
+    if let Some((key, _)) = extra.iter().find(|(_, is_set)| *is_set && !predicts) {
+        let problem = "goes with queue.admission = \"predict\" or \"price\" only; set that, or leave it out";
+        return Err(value(&format!("predict.{key}"), problem));
     }
-}
-
-/// Whether what the queue says of order, admission, budget, fairness and guard fits.
-fn go_together(
-    queue: &RawQueue,
-    order: Order,
-    admission: RawAdmission,
-    budget: Option<Span>,
-) -> Result<(), ConfigError> {
-    match (admission, budget) {
-        (RawAdmission::Budget, None) => {
-            return Err(value("queue.budget", "is needed with admission = \"budget\", such as \"750ms\""));
-        }
-        (RawAdmission::None | RawAdmission::Predict | RawAdmission::Price, Some(_)) => {
-            return Err(value("queue.budget", "goes with admission = \"budget\" only; set that, or leave it out"));
-        }
-        _ => {}
-    }
-    if order.predicts() && !predicts(admission) {
-        let problem =
-            format!("\"{order}\" goes by predictions; set admission = \"predict\" or \"price\", or another order");
-        return Err(value("queue.order", &problem));
-    }
-    if queue.fairness.is_some() && admission != RawAdmission::Price {
-        return Err(value("queue.fairness", "goes with admission = \"price\" only; set that, or leave it out"));
-    }
-    if queue.guard.is_some() && order != Order::Priority {
-        return Err(value("queue.guard", "goes with order = \"priority\" only; set that, or leave it out"));
+    if raw.stall.is_some() && !prices {
+        return Err(value("predict.stall", "goes with queue.admission = \"price\" only; set that, or leave it out"));
     }
     Ok(())
 }
@@ -186,22 +195,18 @@ fn caution(raw: &RawPredict) -> Result<Caution, ConfigError> {
     Ok(Caution { pad: optional_span("predict.pad", raw.pad.as_deref())?.unwrap_or(usual.pad), margin_permille })
 }
 
-fn price(queue: &RawQueue, raw: &RawPredict, engine: Option<&Profile>) -> Result<Price, ConfigError> {
-    let mu = queue.fairness.unwrap_or(FAIRNESS);
-    if !(0.0..=MAX_FAIRNESS).contains(&mu) {
-        return Err(value("queue.fairness", &format!("must be from 0 to {MAX_FAIRNESS}, such as 0.5, not {mu}")));
-    }
+fn stall(raw: &RawPredict, engine: Option<&Profile>) -> Result<Stall, ConfigError> {
     match (&raw.stall, engine) {
-        (Some(own), _) => Ok(Price { mu, stall: stall(own)? }),
-        (None, Some(engine)) => Ok(Price::from_profile(engine, mu)),
+        (Some(own), _) => checked_stall(own),
+        (None, Some(engine)) => Ok(Price::from_profile(engine, 0.0).stall),
         (None, None) => Err(value(
             "predict.profile",
-            "is needed with admission = \"price\", to know what a request takes from the others; or set predict.stall",
+            "is needed with admission by \"price\", to know what a request takes from the others; or set predict.stall",
         )),
     }
 }
 
-fn stall(raw: &RawStall) -> Result<Stall, ConfigError> {
+fn checked_stall(raw: &RawStall) -> Result<Stall, ConfigError> {
     let checked = |key, n: f64| {
         let problem = || format!("must be a number from 0 to {MAX_STALL}, not {n}");
         if (0.0..=MAX_STALL).contains(&n) { Ok(n) } else { Err(value(&format!("predict.stall.{key}"), &problem())) }

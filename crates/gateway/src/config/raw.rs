@@ -1,8 +1,9 @@
 //! The configuration as a user writes it.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use elasticserve_core::sched::Order;
+use elasticserve_core::sched::{OnMiss, Order};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
@@ -39,6 +40,9 @@ pub struct RawConfig {
     /// What makes an answer useful, for tenants that have no limits of their own.
     #[serde(default)]
     pub slo: RawSlo,
+    /// What is kept over a restart.
+    #[serde(default)]
+    pub state: RawState,
     /// What is written down.
     #[serde(default)]
     pub log: RawLog,
@@ -68,8 +72,10 @@ pub struct RawTenant {
     pub max_queued: Option<u32>,
     /// The most bytes of its bodies that may wait.
     pub max_queued_bytes: Option<u64>,
-    /// Its class under `priority`, 0 the first.
+    /// Its class under `priority`, 0 the first; the highest that its requests may ask for.
     pub class: Option<u32>,
+    /// What becomes of its work whose deadline is lost, in place of the queue's.
+    pub on_miss: Option<OnMiss>,
     /// Its limits, in place of all of `slo`.
     pub slo: Option<RawSlo>,
 }
@@ -92,6 +98,12 @@ pub struct RawQueue {
     pub fairness: Option<f64>,
     /// How long a class may hold back what came before it, under `priority`.
     pub guard: Option<String>,
+    /// What becomes of running work whose deadline is lost, of tenants that do not say.
+    pub on_miss: Option<OnMiss>,
+    /// Names of classes that requests may ask for.
+    pub classes: Option<BTreeMap<String, u32>>,
+    /// Another policy, of which only the decisions are counted, such as `"wfq+budget:750ms"`.
+    pub shadow: Option<String>,
     /// The status of what cannot be met even by an idle server: 422 or 429.
     pub infeasible_status: Option<u16>,
 }
@@ -128,8 +140,21 @@ pub struct RawPredict {
     pub pad: Option<String>,
     /// Added to the time per output token, as a fraction of it.
     pub margin: Option<f64>,
+    /// What lengths of answers are taken from.
+    pub lengths: Option<Lengths>,
     /// What a request takes from the others, where it is not the profile's.
     pub stall: Option<RawStall>,
+}
+
+/// How lengths of answers are known.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Lengths {
+    /// As a request declares it exactly; else as they were before, `max_tokens` telling requests apart.
+    #[default]
+    Learned,
+    /// As a request declares it exactly; else `max_tokens` is taken for the length.
+    Declared,
 }
 
 /// The stall of a request as it is written, all of it needed.
@@ -184,6 +209,16 @@ pub struct RawSlo {
     pub tpot: Option<String>,
     /// End to end.
     pub e2e: Option<String>,
+}
+
+/// What is kept over a restart, as it is written.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RawState {
+    /// A file for what was learned, relative to the working directory.
+    pub file: Option<PathBuf>,
+    /// How often it is written, and once more at the end.
+    pub interval: Option<String>,
 }
 
 /// Logs as they are written.

@@ -30,8 +30,10 @@ pub struct Tenant {
     pub max_queued: Option<u32>,
     /// The most bytes of its bodies that may wait.
     pub max_queued_bytes: Option<u64>,
-    /// Its class, 0 the first.
+    /// The highest class that its requests may ask for, and have unless they do; 0 the first.
     pub class: u32,
+    /// What becomes of its running work whose deadline is lost.
+    pub on_miss: OnMiss,
     /// Its limits.
     pub slo: Slo,
 }
@@ -47,7 +49,7 @@ impl Tenant {
             max_queued_bytes: self.max_queued_bytes,
             class: self.class,
             slo: Some(self.slo),
-            on_miss: OnMiss::Finish,
+            on_miss: self.on_miss,
         }
     }
 }
@@ -58,6 +60,7 @@ pub(super) fn check(
     raw: Option<Vec<RawTenant>>,
     default: Option<&str>,
     slo: Slo,
+    on_miss: OnMiss,
 ) -> Result<(Vec<Tenant>, TenantId), ConfigError> {
     let raw = raw.unwrap_or_default();
     if raw.len() >= MAX_TENANTS {
@@ -66,7 +69,7 @@ pub(super) fn check(
     let mut places: BTreeMap<String, usize> = BTreeMap::new();
     let mut tenants = Vec::with_capacity(raw.len() + 1);
     for (i, tenant) in raw.into_iter().enumerate() {
-        let tenant = one(tenant, &format!("tenants[{i}]"), slo)?;
+        let tenant = one(tenant, &format!("tenants[{i}]"), slo, on_miss)?;
         if let Some(first) = places.insert(tenant.name.clone(), i) {
             let problem = format!("'{}' is the name of tenants[{first}] too; names must differ", tenant.name);
             return Err(value(&format!("tenants[{i}].name"), &problem));
@@ -87,6 +90,7 @@ pub(super) fn check(
                 max_queued: None,
                 max_queued_bytes: None,
                 class,
+                on_miss,
                 slo,
             });
             tenants.len() - 1
@@ -95,13 +99,9 @@ pub(super) fn check(
     Ok((tenants, TenantId(place as u16)))
 }
 
-fn one(raw: RawTenant, key: &str, slo: Slo) -> Result<Tenant, ConfigError> {
-    let RawTenant { name, weight, max_permits, max_queued, max_queued_bytes, class, slo: own } = raw;
-    let allowed = |b: u8| b.is_ascii_alphanumeric() || b"._-".contains(&b);
-    if !(1..=MAX_NAME).contains(&name.len()) || !name.bytes().all(allowed) {
-        let problem = format!("must be 1 to {MAX_NAME} letters, digits, '.', '_' or '-'");
-        return Err(value(&format!("{key}.name"), &problem));
-    }
+fn one(raw: RawTenant, key: &str, slo: Slo, miss: OnMiss) -> Result<Tenant, ConfigError> {
+    let RawTenant { name, weight, max_permits, max_queued, max_queued_bytes, class, on_miss, slo: own } = raw;
+    is_name(&format!("{key}.name"), &name)?;
     let weight = NonZeroU32::new(weight.unwrap_or(1)).ok_or_else(|| {
         value(&format!("{key}.weight"), "must be 1 or more; max_permits bounds what a tenant may take")
     })?;
@@ -109,5 +109,15 @@ fn one(raw: RawTenant, key: &str, slo: Slo) -> Result<Tenant, ConfigError> {
         return Err(value(&format!("{key}.max_permits"), "must be 1 or more; leave it out for no bound"));
     }
     let slo = own.map(|own| own.check(&format!("{key}.slo"))).transpose()?.unwrap_or(slo);
-    Ok(Tenant { name, weight, max_permits, max_queued, max_queued_bytes, class: class.unwrap_or(0), slo })
+    let (class, on_miss) = (class.unwrap_or(0), on_miss.unwrap_or(miss));
+    Ok(Tenant { name, weight, max_permits, max_queued, max_queued_bytes, class, on_miss, slo })
+}
+
+/// Whether a text may be a name.
+pub(super) fn is_name(key: &str, text: &str) -> Result<(), ConfigError> {
+    let allowed = |b: u8| b.is_ascii_alphanumeric() || b"._-".contains(&b);
+    if (1..=MAX_NAME).contains(&text.len()) && text.bytes().all(allowed) {
+        return Ok(());
+    }
+    Err(value(key, &format!("must be 1 to {MAX_NAME} letters, digits, '.', '_' or '-'")))
 }

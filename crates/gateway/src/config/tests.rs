@@ -1,3 +1,5 @@
+use elasticserve_core::sched::OnMiss;
+
 use super::*;
 
 fn check(text: &str) -> Result<Config, ConfigError> {
@@ -135,6 +137,28 @@ fn policies_that_do_not_go_together_are_refused_by_key_with_what_would_be_right(
         ("[predict]\nprofile = 'gb10-qwen3-8b-fp8'", "predict", "admission = \"predict\""),
         ("[queue]\norder = 'wfq'\n[predict]\npad = '1ms'", "predict.pad", "admission = \"predict\""),
         ("[queue]\ninfeasible_status = 400", "queue.infeasible_status", "422 or 429"),
+        ("[queue]\nshadow = 'wfq+late'", "queue.shadow", "budget:750ms"),
+        ("[queue]\nshadow = 'lifo'", "queue.shadow", "`fcfs`"),
+        ("[queue]\nshadow = 'least-slack'", "queue.shadow", "least-slack+predict"),
+        ("[queue]\nshadow = 'fcfs+predict'", "predict.profile", "gb10-qwen3-8b-fp8"),
+        (
+            "[queue]\nshadow = 'wfq+price'\n[predict]\noverhead = '0'\nprefill_per_token = '0'\n\
+             first_token_steps = 1\nidle_tpot = '9ms'",
+            "predict.profile",
+            "predict.stall",
+        ),
+        ("[queue]\nclasses = { '7' = 1 }", "queue.classes.7", "letter"),
+        ("[queue]\nclasses = { 'a b' = 1 }", "queue.classes.a b", "letters"),
+        ("[queue]\nclasses = { a = -1 }", "queue.classes.a", "u32"),
+        ("[queue]\norder = 'wfq'\n[predict]\nlengths = 'declared'", "predict.lengths", "\"predict\""),
+        (
+            "[queue]\nadmission = 'predict'\n[predict]\nprofile = 'gb10-qwen3-8b-fp8'\nlengths = 'declared'\n\
+             [state]\nfile = 's.json'",
+            "state.file",
+            "learned",
+        ),
+        ("[state]\ninterval = '5s'", "state.interval", "state.file"),
+        ("[state]\ninterval = '5ms'", "state.interval", "1s or more"),
         ("[slo]\nttft = '0'", "slo.ttft", "more than 0"),
         ("[[tenants]]\nname = 'a'\n[[tenants]]\nname = 'a'", "tenants[1].name", "tenants[0]"),
         ("[[tenants]]\nname = 'a b'", "tenants[0].name", "letters"),
@@ -162,6 +186,14 @@ fn unknown_keys_and_names_of_policies_are_refused_with_the_nearest_known_one() {
         ("[[tenants]]\nname = 'a'\nslo = { tftt = '1s' }", "tftt", "`ttft`"),
         ("[predict]\nprofil = 'x'", "profil", "`profile`"),
         ("[queue]\nadmission = 'priced'", "priced", "`price`"),
+        ("[queue]\non_miss = 'aborts'", "aborts", "`abort`"),
+        ("[[tenants]]\nname = 'a'\non_mis = 'abort'", "on_mis", "`on_miss`"),
+        ("[queue]\nshadows = 'wfq'", "shadows", "`shadow`"),
+        ("[queue]\nclass = 1", "class", "`classes`"),
+        ("[predict]\nlengths = 'learnt'", "learnt", "`learned`"),
+        ("[predict]\nlength = 'learned'", "length", "`lengths`"),
+        ("[state]\nfiles = 'x'", "files", "`file`"),
+        ("[states]\nfile = 'x'", "states", "`state`"),
         ("[queue]\nfairnes = 1", "fairnes", "`fairness`"),
         ("[log]\ndecision = 'x'", "decision", "`decisions`"),
     ] {
@@ -209,6 +241,11 @@ fn the_effective_configuration_read_again_is_the_same() {
         predict,
         price,
         own_stall,
+        "[queue]\nshadow = 'priority+budget:1.5s'\nguard = '7s'\non_miss = 'abort'\nclasses = { premium = 0, bulk = 9 }\n",
+        "[queue]\nshadow = 'least-slack+price:0.7'\nbudget = '1s'\n[predict]\nprofile = 'single-worker'\npad = '7ms'\n",
+        "[queue]\nadmission = 'predict'\n[predict]\nprofile = 'single-worker'\nlengths = 'declared'\n\
+         [[tenants]]\nname = 'cut'\non_miss = 'abort'\n",
+        "[queue]\nadmission = 'predict'\n[predict]\nprofile = 'single-worker'\n[state]\nfile = 's.json'\n",
     ] {
         let config = with(&format!("{more}{TENANTS}")).unwrap();
         let text = config.to_toml().unwrap();
@@ -229,6 +266,26 @@ fn a_price_is_that_of_the_profile_with_the_usual_fairness_unless_set() {
     let text = format!("[queue]\nadmission = 'price'\n[predict]\nprofile = 'gb10-qwen3-8b-fp8'\n{own}\n");
     let stall = with(&text).unwrap().price.unwrap().stall;
     assert_eq!((stall.per_token_ms, stall.free_tokens, stall.kv_ms_per_token), (0.1, 40.0, 0.0));
+}
+
+#[test]
+fn a_shadow_has_its_own_policy_over_the_same_tenants_and_backends() {
+    let text = "[queue]\nbudget = '1s'\nshadow = 'least-slack+price:0.7'\n[predict]\nprofile = 'gb10-qwen3-8b-fp8'\n";
+    let config = with(&format!("{text}{TENANTS}")).unwrap();
+    let (live, shadow) = (config.scheduler(), config.shadow().unwrap());
+    assert_eq!((live.order, live.budget, live.predict), (Order::Fcfs, Some(Span::from_secs(1)), None));
+    assert_eq!((shadow.order, shadow.budget), (Order::LeastSlack, None));
+    assert!(shadow.predict.is_some() && shadow.price.is_some_and(|p| p.mu == 0.7));
+    assert_eq!((live.tenants, live.backends, live.depth), (shadow.tenants, shadow.backends, shadow.depth));
+    assert_eq!(with(TENANTS).unwrap().shadow().map(|s| s.order), None);
+}
+
+#[test]
+fn a_tenants_word_on_lost_deadlines_wins_over_the_queues() {
+    let text = "[queue]\non_miss = 'abort'\n[[tenants]]\nname = 'a'\non_miss = 'finish'\n[[tenants]]\nname = 'b'\n";
+    let tenants = with(text).unwrap().scheduler().tenants;
+    assert_eq!(tenants.iter().map(|t| t.on_miss).collect::<Vec<_>>(), [OnMiss::Finish, OnMiss::Abort, OnMiss::Abort]);
+    assert_eq!(with(TENANTS).unwrap().scheduler().tenants[0].on_miss, OnMiss::Finish);
 }
 
 #[test]

@@ -275,7 +275,8 @@ fn what_leaves_the_real_queue_leaves_the_shadows_too_and_is_not_counted() {
     assert_eq!(shadow.offered(at(5), RequestId(3), &offer, false), Word::Waits);
     shadow.advance(at(1 << 40));
     assert_eq!(shadow.scheduler.in_use(), 1);
-    shadow.ended(at(1 << 40), RequestId(0), How::Finished, Used::default());
+    let word = shadow.ended(at(1 << 40), RequestId(0), How::Finished, Used::default());
+    assert_eq!(word, Some(Word::Granted(Span::ZERO)));
     assert_eq!(shadow.counts(TenantId(0)), Counts { both_admit: 1, only_shadow: 1, ..Counts::default() });
     // And by who never really ran for as long as predicted.
     shadow.advance(at((1 << 40) + COST.seat_time(1, 10).as_nanos() + 1));

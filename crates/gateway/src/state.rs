@@ -1,0 +1,122 @@
+//! What was learned, kept in a file over a restart.
+//!
+//! The file is replaced as a whole: what is written goes to a file beside it, which then takes its name. So a
+//! crash leaves the last state, or the one before it. A file that cannot be read is put aside, not overwritten.
+
+use std::fs::{self, File};
+use std::io::{self, Read, Write};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use elasticserve_core::ids::TenantId;
+use elasticserve_core::sched::Learned;
+use tokio_util::sync::CancellationToken;
+
+use crate::admit::Admission;
+use crate::config::{State, Tenant};
+use crate::metrics::{Kept, Metrics};
+
+/// The most bytes of a state file that are read: far more than the bounds of what is learned can fill.
+const MAX_BYTES: u64 = 256 << 20;
+
+/// Reads the state at the start, and writes it once so that a file that cannot be written is found now.
+///
+/// # Errors
+/// Those of reading, putting aside or writing the file.
+pub(crate) fn restore(
+    state: &State,
+    tenants: &[Tenant],
+    admission: &Arc<Admission>,
+    metrics: &Metrics,
+) -> io::Result<()> {
+    let kept = match read(&state.file)? {
+        None => Kept::Fresh,
+        Some(text) => match take(&text, tenants, admission) {
+            Ok(()) => Kept::Restored,
+            Err(problem) => {
+                let aside = beside(&state.file, ".bad");
+                fs::rename(&state.file, &aside)?;
+                tracing::warn!(
+                    file = %state.file.display(), aside = %aside.display(), problem,
+                    "the state cannot be used and was put aside; nothing is known of the lengths of answers"
+                );
+                Kept::Rejected
+            }
+        },
+    };
+    metrics.state_is(kept);
+    tracing::info!(file = %state.file.display(), ?kept, "state");
+    write(&state.file, &text(tenants, admission)?)
+}
+
+fn read(file: &Path) -> io::Result<Option<String>> {
+    let file = match File::open(file) {
+        Ok(file) => file,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(error),
+    };
+    let mut bytes = Vec::new();
+    file.take(MAX_BYTES).read_to_end(&mut bytes)?;
+    // What is no text is refused with what is no state.
+    Ok(Some(String::from_utf8_lossy(&bytes).into_owned()))
+}
+
+fn take(text: &str, tenants: &[Tenant], admission: &Admission) -> Result<(), String> {
+    let learned: Learned = serde_json::from_str(text).map_err(|e| e.to_string())?;
+    let place = |name: &str| tenants.iter().position(|t| t.name == name).map(|i| TenantId(i as u16));
+    admission.restore(&learned, place).map_err(|e| e.to_string())
+}
+
+fn text(tenants: &[Tenant], admission: &Admission) -> io::Result<String> {
+    let learned = admission.learned(|id| tenants.get(id.index()).map(|t| t.name.clone()));
+    Ok(serde_json::to_string(&learned)? + "\n")
+}
+
+/// Replaces the file.
+fn write(file: &Path, text: &str) -> io::Result<()> {
+    let new = beside(file, ".new");
+    let mut out = File::create(&new)?;
+    out.write_all(text.as_bytes())?;
+    out.sync_all()?;
+    fs::rename(&new, file)
+}
+
+fn beside(file: &Path, ending: &str) -> PathBuf {
+    let mut name = file.as_os_str().to_owned();
+    name.push(ending);
+    name.into()
+}
+
+/// Writes the state every now and then, and once more when it is told to stop.
+pub(crate) struct Keeper {
+    pub(crate) state: State,
+    pub(crate) tenants: Arc<[Tenant]>,
+    pub(crate) admission: Arc<Admission>,
+    pub(crate) metrics: Arc<Metrics>,
+}
+
+impl Keeper {
+    pub(crate) async fn run(self, stop: CancellationToken) {
+        let keeper = Arc::new(self);
+        loop {
+            let wait = tokio::time::sleep(keeper.state.interval.to_std());
+            let stopped = stop.run_until_cancelled(wait).await.is_none();
+            let writing = Arc::clone(&keeper);
+            // A slow disk holds up this task, not the requests.
+            match tokio::task::spawn_blocking(move || writing.write()).await {
+                Ok(Ok(())) => {}
+                failed => {
+                    keeper.metrics.state_not_written();
+                    tracing::warn!(file = %keeper.state.file.display(), ?failed, "the state could not be written");
+                }
+            }
+            if stopped {
+                return;
+            }
+        }
+    }
+
+    fn write(&self) -> io::Result<()> {
+        write(&self.state.file, &text(&self.tenants, &self.admission)?)
+    }
+}
