@@ -21,7 +21,7 @@ use elasticserve_core::ledger::{Manifest, Timeouts, Tolerances};
 use elasticserve_core::rng::mix;
 use elasticserve_core::time::Span;
 use elasticserve_core::work::Plan;
-use elasticserve_load::{BaseUrl, LoadConfig, LoadError, Progress, Secret, Stop};
+use elasticserve_load::{BaseUrl, LoadConfig, LoadError, Progress, Secret, Stop, Trust};
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::{BadConfig, say, say_error, start_logging};
@@ -62,6 +62,7 @@ fn config(args: Args, plan: &Plan) -> anyhow::Result<LoadConfig> {
     config.endpoint = args.endpoint.or(args.endpoint_type).unwrap_or(config.endpoint);
     config.streaming = streams;
     config.api_key = std::env::var("OPENAI_API_KEY").ok().filter(|key| !key.is_empty()).map(Secret::new);
+    config.trust = trust(args.cacert.as_deref(), args.insecure)?;
     config.prompt = args.prompt.unwrap_or(config.prompt);
     config.tenant_keys = tenant_keys(plan)?;
     config.headers = args.header;
@@ -89,6 +90,17 @@ fn config(args: Args, plan: &Plan) -> anyhow::Result<LoadConfig> {
         config.salt = Some(salt);
     }
     Ok(config)
+}
+
+fn trust(cacert: Option<&Path>, insecure: bool) -> Result<Trust, BadConfig> {
+    match cacert {
+        _ if insecure => Ok(Trust::Anyone),
+        None => Ok(Trust::Public),
+        Some(file) => {
+            let pem = std::fs::read(file).map_err(|e| BadConfig(format!("--cacert {}: {e}", file.display())))?;
+            Ok(Trust::Only(pem))
+        }
+    }
 }
 
 /// The keys of tenants that have their own, from the environment.

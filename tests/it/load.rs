@@ -9,6 +9,7 @@ mod omission;
 mod scenario;
 mod server;
 mod states;
+mod tls;
 mod truth;
 
 use std::path::Path;

@@ -19,6 +19,7 @@ use tokio_util::task::TaskTracker;
 
 use crate::clock::Clock;
 use crate::config::LoadConfig;
+use crate::dial::Route;
 use crate::field::Field;
 use crate::maker::Maker;
 use crate::null::NullServer;
@@ -158,7 +159,7 @@ impl Trials<'_> {
         let failed = |e: std::io::Error| LoadError::Thread(e.to_string());
         let made = Maker::start(Arc::clone(&plan), Arc::clone(&requests), |_| true).map_err(failed)?.filled().await;
         let clock = Clock::starting_in(LEAD);
-        let exchanges = Arc::new(Connections::new(&self.config, vec![self.null.addr()]).at(clock));
+        let exchanges = Arc::new(Connections::new(&self.config, Route { addresses: vec![self.null.addr()], tls: None }).at(clock));
         let _cut_if_dropped = exchanges.cut.clone().drop_guard();
         let (rows, mut queue) = mpsc::channel(1024);
         let mut counting = JoinSet::new();

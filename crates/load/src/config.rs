@@ -20,6 +20,8 @@ pub struct LoadConfig {
     pub name: String,
     /// The server.
     pub url: BaseUrl,
+    /// Whose certificates an `https://` server may have.
+    pub trust: Trust,
     /// What kind of request it gets.
     pub endpoint: Endpoint,
     /// The model asked for; empty: the first that the server lists.
@@ -77,6 +79,7 @@ impl LoadConfig {
         Self {
             name: name.to_owned(),
             url,
+            trust: Trust::Public,
             endpoint: Endpoint::Completions,
             model: model.to_owned(),
             streaming: true,
@@ -163,9 +166,22 @@ impl Secret {
     }
 }
 
-/// The base of a server's URLs: `http://host:port`, perhaps with a path. It never holds credentials.
+/// Whose certificates an `https://` server may have.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Trust {
+    /// The public authorities that Mozilla trusts.
+    Public,
+    /// Only the authorities of these certificates, in PEM.
+    Only(Vec<u8>),
+    /// Anyone at all: the connection may be to somebody else.
+    Anyone,
+}
+
+/// The base of a server's URLs: `http://host:port` or `https://host:port`, perhaps with a path. It never holds
+/// credentials.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BaseUrl {
+    secure: bool,
     host: String,
     port: u16,
     /// Empty, or starts with a slash and does not end with one.
@@ -178,11 +194,8 @@ pub enum UrlError {
     /// Not a URL with a host.
     #[error("'{0}' is not a URL: write http://host:port, such as http://127.0.0.1:8000")]
     NotAUrl(String),
-    /// Encrypted.
-    #[error("'{0}': https is not supported yet; use http, or a local proxy that speaks TLS")]
-    Https(String),
     /// Another scheme.
-    #[error("'{0}': only http:// is supported")]
+    #[error("'{0}': only http:// and https:// are supported")]
     Scheme(String),
     /// A user name or a query, which a base URL does not have. The URL is not repeated.
     #[error("the URL must not hold a user name, password or query: give keys in OPENAI_API_KEY or --header")]
@@ -199,9 +212,14 @@ impl BaseUrl {
         self.port
     }
 
-    /// The `host` header.
+    /// Whether it is `https://`.
+    pub(crate) const fn is_secure(&self) -> bool {
+        self.secure
+    }
+
+    /// The `host` header: without the port if that is the scheme's own (RFC 9110, section 7.2).
     pub(crate) fn authority(&self) -> String {
-        format!("{}:{}", self.host, self.port)
+        if self.port == default_port(self.secure) { self.host.clone() } else { format!("{}:{}", self.host, self.port) }
     }
 
     /// The path of a request to `path`, which starts with a slash.
@@ -213,7 +231,7 @@ impl BaseUrl {
 impl FromStr for BaseUrl {
     type Err = UrlError;
 
-    /// Reads `http://host[:port][/base]`. A base that ends in `/v1`, as `OPENAI_BASE_URL` usually
+    /// Reads `http://host[:port][/base]`, or the same with `https`. A base that ends in `/v1`, as `OPENAI_BASE_URL` usually
     /// does, stands for the server in front of it.
     fn from_str(text: &str) -> Result<Self, UrlError> {
         let bad = || UrlError::NotAUrl(text.to_owned());
@@ -221,27 +239,32 @@ impl FromStr for BaseUrl {
             return Err(UrlError::Extra);
         }
         let uri: Uri = text.trim().parse().map_err(|_| bad())?;
-        match uri.scheme_str() {
-            Some("http") => {}
-            Some("https") => return Err(UrlError::Https(text.to_owned())),
+        let secure = match uri.scheme_str() {
+            Some("http") => false,
+            Some("https") => true,
             Some(_) => return Err(UrlError::Scheme(text.to_owned())),
             None => return Err(bad()),
-        }
+        };
         let host = uri.host().filter(|h| !h.is_empty()).ok_or_else(bad)?.to_owned();
         let port = match uri.port() {
             Some(port) => Some(port.as_u16()).filter(|p| *p != 0).ok_or_else(bad)?,
-            None => 80,
+            None => default_port(secure),
         };
         let path = uri.path().trim_end_matches('/');
         let path = path.strip_suffix("/v1").unwrap_or(path).trim_end_matches('/').to_owned();
-        Ok(Self { host, port, path })
+        Ok(Self { secure, host, port, path })
     }
 }
 
 impl fmt::Display for BaseUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "http://{}:{}{}", self.host, self.port, self.path)
+        let scheme = if self.secure { "https" } else { "http" };
+        write!(f, "{scheme}://{}:{}{}", self.host, self.port, self.path)
     }
+}
+
+const fn default_port(secure: bool) -> u16 {
+    if secure { 443 } else { 80 }
 }
 
 #[cfg(test)]
@@ -258,6 +281,11 @@ mod tests {
         assert_eq!(url("http://h:8000/api/v1").join("/version"), "/api/version");
         assert_eq!(url("http://h").to_string(), "http://h:80");
         assert_eq!(url("http://h:8000").authority(), "h:8000");
+        assert_eq!(
+            (url("https://h").to_string().as_str(), url("https://h").authority().as_str()),
+            ("https://h:443", "h")
+        );
+        assert_eq!((url("https://h:80").authority(), url("http://h").authority()), ("h:80".into(), "h".into()));
     }
 
     #[test]
@@ -267,9 +295,8 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_plain_http_is_refused_with_the_reason() {
+    fn what_is_not_http_is_refused_with_the_reason() {
         let refuse = |text: &str| text.parse::<BaseUrl>().unwrap_err();
-        assert!(matches!(refuse("https://h"), UrlError::Https(_)));
         assert!(matches!(refuse("ftp://h"), UrlError::Scheme(_)));
         assert!(matches!(refuse("localhost:8000"), UrlError::NotAUrl(_) | UrlError::Scheme(_)));
         assert!(matches!(refuse("/v1"), UrlError::NotAUrl(_)));

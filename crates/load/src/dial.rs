@@ -21,9 +21,11 @@ use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
+use tokio_rustls::client::TlsStream;
 
 use crate::clock::Clock;
 use crate::request::RequestBody;
+use crate::tls::Tls;
 
 /// The longest that a connection waits for its next request. Common servers close after 5 s.
 const MAX_IDLE: Duration = Duration::from_secs(4);
@@ -32,9 +34,17 @@ const MAX_HEAD: usize = 64 << 10;
 
 type Driver = http1::Connection<TokioIo<Stamped>, RequestBody>;
 
+/// The way to one server.
+#[derive(Clone)]
+pub(crate) struct Route {
+    pub(crate) addresses: Vec<SocketAddr>,
+    /// What an encrypted connection needs.
+    pub(crate) tls: Option<Tls>,
+}
+
 /// Makes connections to one server and keeps those that can be used again.
 pub(crate) struct Dialer {
-    addresses: Vec<SocketAddr>,
+    route: Route,
     clock: Clock,
     /// The last used comes first, so few are kept busy and the others grow old. At most as many as
     /// were in flight at once.
@@ -43,9 +53,9 @@ pub(crate) struct Dialer {
 }
 
 impl Dialer {
-    /// A dialer to the first of `addresses` that answers.
-    pub(crate) const fn new(addresses: Vec<SocketAddr>, clock: Clock) -> Self {
-        Self { addresses, clock, idle: Mutex::new(Vec::new()), opened: AtomicU32::new(0) }
+    /// A dialer to the first of the addresses that answers.
+    pub(crate) const fn new(route: Route, clock: Clock) -> Self {
+        Self { route, clock, idle: Mutex::new(Vec::new()), opened: AtomicU32::new(0) }
     }
 
     /// Connections opened so far.
@@ -76,13 +86,17 @@ impl Dialer {
         None
     }
 
-    /// Opens a connection.
+    /// Opens a connection; an encrypted one is open once hands are shaken.
     pub(crate) async fn dial(&self) -> io::Result<Connection> {
-        let stream = TcpStream::connect(&self.addresses[..]).await?;
-        self.opened.fetch_add(1, Ordering::Relaxed);
+        let stream = TcpStream::connect(&self.route.addresses[..]).await?;
         stream.set_nodelay(true)?;
         let stamps = Arc::new(Stamps::default());
-        let io = TokioIo::new(Stamped { stream, stamps: Arc::clone(&stamps), clock: self.clock });
+        let stream = match &self.route.tls {
+            Some(tls) => Transport::Tls(Box::new(tls.handshake(stream).await?)),
+            None => Transport::Plain(stream),
+        };
+        self.opened.fetch_add(1, Ordering::Relaxed);
+        let io = TokioIo::new(Stamped { stream, stamps: Arc::clone(&stamps), clock: self.clock, unflushed: false });
         let (sender, driver) =
             http1::Builder::new().max_header_size(MAX_HEAD).handshake(io).await.map_err(io::Error::other)?;
         Ok(Connection { sender, driver: Some(Box::new(driver)), stamps, reused: false })
@@ -206,26 +220,52 @@ fn seen(stamp: &AtomicU64) -> Option<Tick> {
     Some(stamp.load(Ordering::Relaxed)).filter(|ns| *ns != NEVER).map(Tick::from_nanos)
 }
 
-/// A socket that notes when it moves bytes.
+/// A socket, encrypted or not.
+enum Transport {
+    Plain(TcpStream),
+    Tls(Box<TlsStream<TcpStream>>),
+}
+
+/// A socket that notes when it moves bytes. Of an encrypted one it notes the bytes of HTTP, not those of
+/// the handshake; they count as written when the encrypted ones have been.
 struct Stamped {
-    stream: TcpStream,
+    stream: Transport,
     stamps: Arc<Stamps>,
     clock: Clock,
+    unflushed: bool,
 }
 
 impl Stamped {
-    fn note_write(&self, result: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
+    fn note_write(&mut self, result: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
         if let Poll::Ready(Ok(1..)) = result {
             self.stamps.wrote(self.clock.now());
+            self.unflushed = true;
         }
         result
     }
+
+    fn note_flush(&mut self) {
+        if std::mem::take(&mut self.unflushed) && matches!(self.stream, Transport::Tls(_)) {
+            self.stamps.wrote(self.clock.now());
+        }
+        self.stamps.flushed();
+    }
+}
+
+/// Calls a method on the stream, whichever it is.
+macro_rules! on_stream {
+    ($self:ident, $method:ident $(, $argument:expr)*) => {
+        match &mut $self.stream {
+            Transport::Plain(stream) => Pin::new(stream).$method($($argument),*),
+            Transport::Tls(stream) => Pin::new(&mut **stream).$method($($argument),*),
+        }
+    };
 }
 
 impl AsyncRead for Stamped {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let before = buf.filled().len();
-        let result = Pin::new(&mut self.stream).poll_read(cx, buf);
+        let result = on_stream!(self, poll_read, cx, buf);
         if buf.filled().len() > before {
             self.stamps.read(self.clock.now());
         }
@@ -235,7 +275,7 @@ impl AsyncRead for Stamped {
 
 impl AsyncWrite for Stamped {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-        let result = Pin::new(&mut self.stream).poll_write(cx, buf);
+        let result = on_stream!(self, poll_write, cx, buf);
         self.note_write(result)
     }
 
@@ -244,23 +284,26 @@ impl AsyncWrite for Stamped {
         cx: &mut Context<'_>,
         bufs: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        let result = Pin::new(&mut self.stream).poll_write_vectored(cx, bufs);
+        let result = on_stream!(self, poll_write_vectored, cx, bufs);
         self.note_write(result)
     }
 
     fn is_write_vectored(&self) -> bool {
-        self.stream.is_write_vectored()
+        match &self.stream {
+            Transport::Plain(stream) => stream.is_write_vectored(),
+            Transport::Tls(stream) => stream.is_write_vectored(),
+        }
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let result = Pin::new(&mut self.stream).poll_flush(cx);
+        let result = on_stream!(self, poll_flush, cx);
         if matches!(result, Poll::Ready(Ok(()))) {
-            self.stamps.flushed();
+            self.note_flush();
         }
         result
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(cx)
+        on_stream!(self, poll_shutdown, cx)
     }
 }

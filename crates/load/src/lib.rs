@@ -11,7 +11,7 @@
 //! | `closed`, `sessions` | the models whose users wait for their answers |
 //! | `field`, `slots`, `retry` | an arrival's way: its slot, its attempts, its rows |
 //! | `prompt`, `history`, `body`, `request`, `maker` | prompts and requests, made shortly before they are due |
-//! | `dial` | connections, their pool, and the times at which the socket moved bytes |
+//! | `dial`, `tls` | connections, their pool, and the times at which the socket moved bytes |
 //! | `exchange` | one request and its answer, with every time and every way to fail |
 //! | `answer`, `judge` | what an answer holds, and the terminal state that follows |
 //! | `record`, `tally` | the run folder; rows are on disk as soon as they are known, and counted |
@@ -45,12 +45,13 @@ mod sessions;
 mod slots;
 mod stop;
 mod tally;
+mod tls;
 
 // A configuration names request headers with these types.
 pub use http::{HeaderName, HeaderValue, header};
 
 pub use ceiling::CeilingCheck;
-pub use config::{BaseUrl, Endpoint, LoadConfig, OnStart, PromptKind, Secret, UrlError};
+pub use config::{BaseUrl, Endpoint, LoadConfig, OnStart, PromptKind, Secret, Trust, UrlError};
 pub use null::NullServer;
 pub use progress::{Phase, Progress};
 pub use record::FolderError;

@@ -16,8 +16,8 @@ use tokio_util::sync::CancellationToken;
 
 use crate::ceiling::measure;
 use crate::clock::Clock;
-use crate::config::{Endpoint, LoadConfig, OnStart};
-use crate::dial::Dialer;
+use crate::config::{Endpoint, LoadConfig, OnStart, Trust};
+use crate::dial::{Dialer, Route};
 use crate::exchange::Exchanges;
 use crate::offer::offer;
 use crate::probe::Probe;
@@ -25,6 +25,7 @@ use crate::progress::{Phase, Progress};
 use crate::record::{Folder, FolderError};
 use crate::request::{Requests, identity_headers};
 use crate::stop::Stop;
+use crate::tls::Tls;
 
 /// Sets the prompts of warm-ups apart from those of a plan.
 const WARMUP: u64 = 0x7761_726d_7570_2d31;
@@ -145,23 +146,23 @@ pub(crate) struct Ready {
 /// What exchanges need besides a clock.
 #[derive(Clone)]
 pub(crate) struct Connections {
-    addresses: Vec<SocketAddr>,
+    route: Route,
     timeouts: Timeouts,
     streaming: bool,
     plain: bool,
 }
 
 impl Connections {
-    pub(crate) fn new(config: &LoadConfig, addresses: Vec<SocketAddr>) -> Self {
+    pub(crate) fn new(config: &LoadConfig, route: Route) -> Self {
         let plain = config.endpoint == Endpoint::Plain;
-        Self { addresses, timeouts: config.timeouts, streaming: config.streaming, plain }
+        Self { route, timeouts: config.timeouts, streaming: config.streaming, plain }
     }
 
     /// Exchanges on a clock, with connections of their own.
     pub(crate) fn at(self, clock: Clock) -> Exchanges {
         Exchanges {
             clock,
-            dialer: Dialer::new(self.addresses, clock),
+            dialer: Dialer::new(self.route, clock),
             timeouts: self.timeouts,
             streaming: self.streaming,
             plain: self.plain,
@@ -173,8 +174,9 @@ impl Connections {
 impl Preparation<'_> {
     async fn run(&self) -> Result<Ready, LoadError> {
         let config = self.config;
-        let addresses = resolve(config).await?;
-        let target = self.look(&addresses).await?;
+        let tls = Tls::new(&config.url, &config.trust).map_err(LoadError::Request)?;
+        let route = Route { addresses: resolve(config).await?, tls };
+        let target = self.look(&route).await?;
         let requests = Requests::new(config, &target.model, &Arc::new(self.plan.clone()), &tag())
             .map_err(|e| LoadError::Request(e.to_string()))?;
         let requests = Arc::new(requests);
@@ -182,9 +184,9 @@ impl Preparation<'_> {
         let ceiling = measure(config, self.plan).await?;
         if config.warmups > 0 {
             self.progress.enter(Phase::WarmingUp);
-            self.warm_up(&addresses, &requests).await;
+            self.warm_up(&route, &requests).await;
         }
-        let connections = Connections::new(config, addresses);
+        let connections = Connections::new(config, route);
         Ok(Ready {
             connections,
             requests,
@@ -194,9 +196,9 @@ impl Preparation<'_> {
     }
 
     /// Waits for the server and asks what it is.
-    async fn look(&self, addresses: &[SocketAddr]) -> Result<Target, LoadError> {
+    async fn look(&self, route: &Route) -> Result<Target, LoadError> {
         let config = self.config;
-        let dialer = Dialer::new(addresses.to_vec(), Clock::starting_in(Duration::ZERO));
+        let dialer = Dialer::new(route.clone(), Clock::starting_in(Duration::ZERO));
         let headers = identity_headers(config).map_err(|e| LoadError::Request(e.to_string()))?;
         let connect = config.timeouts.connect.to_std();
         let probe = Probe { dialer: &dialer, url: &config.url, headers, connect };
@@ -217,8 +219,8 @@ impl Preparation<'_> {
 
     /// Sends the warm-ups at once and waits for them. How they end is only logged: the run itself will
     /// show what is wrong with the server.
-    async fn warm_up(&self, addresses: &[SocketAddr], requests: &Arc<Requests>) {
-        let connections = Connections::new(self.config, addresses.to_vec());
+    async fn warm_up(&self, route: &Route, requests: &Arc<Requests>) {
+        let connections = Connections::new(self.config, route.clone());
         let shared = Arc::new(connections.at(Clock::starting_in(Duration::ZERO)));
         let mut open = JoinSet::new();
         for index in 0..self.config.warmups {
@@ -242,6 +244,9 @@ impl Preparation<'_> {
         // Two runs that differ in what was asked of the server are not the same measurement.
         let mut metadata = config.metadata.clone();
         metadata.insert("ignore_eos".to_owned(), config.ignore_eos.to_string());
+        if config.url.is_secure() && config.trust == Trust::Anyone {
+            metadata.insert("certificates".to_owned(), "not verified".to_owned());
+        }
         if !config.extra_body.is_empty() {
             metadata.insert("extra_body".to_owned(), Value::Object(config.extra_body.clone()).to_string());
         }

@@ -42,7 +42,7 @@ Exit codes:
 #[derive(clap::Args)]
 #[command(override_usage = USAGE, after_help = AFTER_HELP)]
 pub(crate) struct Args {
-    /// The server, such as http://127.0.0.1:8000.
+    /// The server, such as http://127.0.0.1:8000 or https://llm.example.org.
     #[arg(long, visible_alias = "base-url", env = "OPENAI_BASE_URL", hide_env_values = true, value_name = "URL", help_heading = TARGET)]
     #[arg(required_unless_present_any = ["plan_only", "scenario"])]
     pub(super) url: Option<BaseUrl>,
@@ -65,6 +65,12 @@ pub(crate) struct Args {
     /// Ask for whole answers. TPOT cannot be measured then.
     #[arg(long, help_heading = TARGET)]
     pub(super) no_streaming: bool,
+    /// Take any certificate of an https:// server: the answers may be somebody else's.
+    #[arg(long, help_heading = TARGET)]
+    pub(super) insecure: bool,
+    /// Trust only the authorities in this file of certificates in PEM, not the public ones.
+    #[arg(long, value_name = "FILE", conflicts_with = "insecure", help_heading = TARGET)]
+    pub(super) cacert: Option<PathBuf>,
     /// A request header; may be repeated.
     #[arg(long, value_name = "KEY=VALUE", value_parser = parse_header, help_heading = TARGET)]
     pub(super) header: Vec<(HeaderName, HeaderValue)>,
