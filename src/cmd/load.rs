@@ -17,17 +17,20 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use anyhow::Context;
-use elasticserve_core::ledger::{Manifest, Timeouts, Tolerances};
+use elasticserve_core::ledger::{LEDGER_FILE, MANIFEST_FILE, Manifest, PLAN_FILE, Timeouts, Tolerances};
 use elasticserve_core::rng::mix;
 use elasticserve_core::time::Span;
 use elasticserve_core::work::Plan;
 use elasticserve_load::{BaseUrl, LoadConfig, LoadError, Progress, Secret, Stop, Trust};
+use elasticserve_report::{HTML_FILE, SUMMARY_FILE};
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::{BadConfig, say, say_error, start_logging};
 pub(crate) use args::Args;
 pub(crate) use given::Given;
 
+/// The file of `--save-result` in the folder of the run.
+const VLLM_FILE: &str = "vllm-bench.json";
 /// As shells report a program that Ctrl-C ended.
 pub(crate) const INTERRUPTED: u8 = 130;
 
@@ -40,11 +43,17 @@ pub(crate) fn run(mut args: Args, given: &Given) -> anyhow::Result<ExitCode> {
     }
     let folder = args.result_dir.clone().unwrap_or_else(|| default_folder(&args.name));
     let as_json = args.json;
+    let saved = saved_result(&args, &folder)?;
     let config = config(args, &plan)?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().context("tokio's runtime")?;
     let stop = Stop::new();
     match runtime.block_on(interruptible(&stop, offer(&config, &plan, &folder, &stop))) {
-        Ok(manifest) => conclude(&manifest, &folder, as_json),
+        Ok(manifest) => {
+            if let Some((file, detailed)) = saved {
+                elasticserve_report::write_vllm(&folder, &file, detailed).context("--save-result")?;
+            }
+            conclude(&manifest, &folder, as_json)
+        }
         Err(LoadError::StoppedEarly) => Ok(ExitCode::from(INTERRUPTED)),
         Err(error) => Err(error.into()),
     }
@@ -65,6 +74,7 @@ fn config(args: Args, plan: &Plan) -> anyhow::Result<LoadConfig> {
     config.trust = trust(args.cacert.as_deref(), args.insecure)?;
     config.prompt = args.prompt.unwrap_or(config.prompt);
     config.tenant_keys = tenant_keys(plan)?;
+    config.validators = args.validate;
     config.headers = args.header;
     config.extra_body = args.extra_body.unwrap_or_default();
     config.ignore_eos = args.ignore_eos;
@@ -90,6 +100,20 @@ fn config(args: Args, plan: &Plan) -> anyhow::Result<LoadConfig> {
         config.salt = Some(salt);
     }
     Ok(config)
+}
+
+/// Where to write the figures in the schema of vLLM's benchmark, if they are wanted, and whether with lists.
+fn saved_result(args: &Args, folder: &Path) -> Result<Option<(PathBuf, bool)>, BadConfig> {
+    if !args.save_result {
+        return Ok(None);
+    }
+    let name = args.result_filename.clone().unwrap_or_else(|| PathBuf::from(VLLM_FILE));
+    let ours = [MANIFEST_FILE, LEDGER_FILE, PLAN_FILE, SUMMARY_FILE, HTML_FILE];
+    if ours.iter().any(|file| name == Path::new(file)) || name.file_name().is_none() {
+        let problem = format!("--result-filename {}: this file is the run's own; take another", name.display());
+        return Err(BadConfig(problem));
+    }
+    Ok(Some((folder.join(name), args.save_detailed)))
 }
 
 fn trust(cacert: Option<&Path>, insecure: bool) -> Result<Trust, BadConfig> {

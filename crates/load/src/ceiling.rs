@@ -31,6 +31,7 @@ use crate::retry::Retries;
 use crate::run::{Connections, LoadError};
 use crate::slots::Slots;
 use crate::tally::Tally;
+use crate::validate::Validators;
 
 /// How much of the generator's ceiling is measured before a run.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
@@ -159,7 +160,8 @@ impl Trials<'_> {
         let failed = |e: std::io::Error| LoadError::Thread(e.to_string());
         let made = Maker::start(Arc::clone(&plan), Arc::clone(&requests), |_| true).map_err(failed)?.filled().await;
         let clock = Clock::starting_in(LEAD);
-        let exchanges = Arc::new(Connections::new(&self.config, Route { addresses: vec![self.null.addr()], tls: None }).at(clock));
+        let exchanges =
+            Arc::new(Connections::new(&self.config, Route { addresses: vec![self.null.addr()], tls: None }).at(clock));
         let _cut_if_dropped = exchanges.cut.clone().drop_guard();
         let (rows, mut queue) = mpsc::channel(1024);
         let mut counting = JoinSet::new();
@@ -177,6 +179,7 @@ impl Trials<'_> {
             progress: Arc::new(Progress::new()),
             slots: Slots::new(None),
             retries: Retries { most: 0, seed: 0 },
+            validators: Validators::new(&[]),
             rows,
             stopping: CancellationToken::new(),
             due: AtomicU32::new(0),

@@ -12,6 +12,7 @@ use http::{HeaderName, HeaderValue, Uri};
 use serde_json::{Map, Value};
 
 use crate::ceiling::CeilingCheck;
+use crate::validate::Validator;
 
 /// Everything about a run except its plan.
 #[derive(Clone)]
@@ -46,6 +47,9 @@ pub struct LoadConfig {
     /// What makes this run's prompts differ from every other run's, so that the prefix cache starts
     /// cold; without it the prompts are the same in every run of the plan.
     pub salt: Option<String>,
+    /// What a completed answer must be besides; one that fails is an
+    /// [`InvalidAnswer`](elasticserve_core::outcome::Terminal::InvalidAnswer).
+    pub validators: Vec<Validator>,
     /// Requests sent at once and awaited before the run, with prompts of their own, in no figure.
     pub warmups: u32,
     /// When to give up.
@@ -91,6 +95,7 @@ impl LoadConfig {
             ignore_eos: false,
             slo_headers: false,
             salt: None,
+            validators: Vec::new(),
             warmups: 0,
             timeouts: Timeouts::default(),
             tolerances: Tolerances::default(),

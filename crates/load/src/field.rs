@@ -10,11 +10,13 @@ use elasticserve_core::work::{Arrival, Plan};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
+use crate::answer::Texts;
 use crate::exchange::Exchanges;
 use crate::progress::Progress;
 use crate::request::{Prepared, Requests};
 use crate::retry::Retries;
 use crate::slots::{Slot, Slots};
+use crate::validate::Validators;
 
 /// What all arrivals of a run share. The ledger ends when the last of its owners is gone.
 pub(crate) struct Field {
@@ -24,6 +26,7 @@ pub(crate) struct Field {
     pub(crate) progress: Arc<Progress>,
     pub(crate) slots: Slots,
     pub(crate) retries: Retries,
+    pub(crate) validators: Validators,
     pub(crate) rows: mpsc::Sender<Row>,
     /// Cancelled when nothing more is to be sent.
     pub(crate) stopping: CancellationToken,
@@ -60,8 +63,9 @@ impl Field {
         let (mut slot, mut attempt) = (slot, 0);
         loop {
             self.progress.sent(attempt);
-            let (row, mut texts) = self.exchanges.run(prepared, &tenant.name, planned, attempt).await;
+            let (mut row, mut texts) = self.exchanges.run(prepared, &tenant.name, planned, attempt).await;
             drop(slot);
+            self.validate(&mut row, &texts).await;
             let end = row.end.unwrap_or_else(|| self.exchanges.clock.now());
             let outcome = Outcome { state: row.state, end, answer: texts.remove(&0).unwrap_or_default() };
             let wait = self.retries.wait_after(&row).filter(|_| !self.is_ending());
@@ -76,6 +80,21 @@ impl Field {
                 return self.turn_away(&prepared.arrival, planned, attempt).await;
             };
             slot = free;
+        }
+    }
+
+    /// Lets a completed answer be judged. One that is not judged before the run is cut counts as not valid.
+    async fn validate(&self, row: &mut Row, texts: &Texts) {
+        if row.state != Terminal::Completed {
+            return;
+        }
+        let problem = tokio::select! {
+            biased;
+            problem = self.validators.problem(row, texts) => problem,
+            () = self.exchanges.cut.cancelled() => Some("the run was cut before it was judged".to_owned()),
+        };
+        if problem.is_some() {
+            (row.state, row.error) = (Terminal::InvalidAnswer, problem);
         }
     }
 

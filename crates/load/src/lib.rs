@@ -46,6 +46,7 @@ mod slots;
 mod stop;
 mod tally;
 mod tls;
+mod validate;
 
 // A configuration names request headers with these types.
 pub use http::{HeaderName, HeaderValue, header};
@@ -57,3 +58,4 @@ pub use progress::{Phase, Progress};
 pub use record::FolderError;
 pub use run::{LoadError, run};
 pub use stop::Stop;
+pub use validate::{Schema, Validator, ValidatorError};

@@ -38,7 +38,7 @@ pub(crate) async fn offer(
     progress: Arc<Progress>,
     stop: &Stop,
 ) -> Result<Manifest, LoadError> {
-    let Ready { connections, requests, mut manifest, on_start } = ready;
+    let Ready { connections, requests, validators, mut manifest, on_start } = ready;
     let failed = |e: std::io::Error| LoadError::Thread(e.to_string());
     let first = Arc::clone(&plan);
     // A later turn is made when it is due: it holds the answers before it.
@@ -66,6 +66,7 @@ pub(crate) async fn offer(
         progress: Arc::clone(&progress),
         slots: Slots::new(manifest.max_in_flight),
         retries: Retries { most: manifest.retries, seed: plan.header().seed },
+        validators,
         rows,
         stopping: CancellationToken::new(),
         due: AtomicU32::new(0),

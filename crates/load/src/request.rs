@@ -12,6 +12,7 @@ use http_body_util::Full;
 use crate::body::Bodies;
 use crate::config::{LoadConfig, Secret};
 use crate::history::History;
+use crate::validate::Validator;
 
 /// The body of a request.
 pub(crate) type RequestBody = Full<Bytes>;
@@ -27,6 +28,7 @@ pub(crate) struct Requests {
     headers: HeaderMap,
     bodies: Bodies,
     carries_history: bool,
+    keeps_text: bool,
     /// By tenant: headers of its own.
     tenants: Vec<HeaderMap>,
     /// The part of request ids that is the run's own.
@@ -82,7 +84,8 @@ impl Requests {
             headers.insert(OUTPUT_TOKENS, HeaderValue::from(0u32));
         }
         let carries_history = matches!(plan.header().model, LoadModel::Sessions { history: true, .. });
-        Ok(Self { uri, headers, bodies, carries_history, tenants, tag: tag.to_owned() })
+        let keeps_text = carries_history || config.validators.iter().any(Validator::needs_text);
+        Ok(Self { uri, headers, bodies, carries_history, keeps_text, tenants, tag: tag.to_owned() })
     }
 
     /// Whether a turn's prompt carries the turns before it.
@@ -124,7 +127,7 @@ impl Requests {
             }
         }
         let forced = self.bodies.forces_length.then_some(arrival.output);
-        Prepared { arrival, forced, keeps_text: self.carries_history, head, body: Bytes::from(body) }
+        Prepared { arrival, forced, keeps_text: self.keeps_text, head, body: Bytes::from(body) }
     }
 }
 

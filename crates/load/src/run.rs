@@ -26,6 +26,7 @@ use crate::record::{Folder, FolderError};
 use crate::request::{Requests, identity_headers};
 use crate::stop::Stop;
 use crate::tls::Tls;
+use crate::validate::Validators;
 
 /// Sets the prompts of warm-ups apart from those of a plan.
 const WARMUP: u64 = 0x7761_726d_7570_2d31;
@@ -139,6 +140,7 @@ struct Preparation<'a> {
 pub(crate) struct Ready {
     pub(crate) connections: Connections,
     pub(crate) requests: Arc<Requests>,
+    pub(crate) validators: Validators,
     pub(crate) manifest: Manifest,
     pub(crate) on_start: Option<OnStart>,
 }
@@ -190,6 +192,7 @@ impl Preparation<'_> {
         Ok(Ready {
             connections,
             requests,
+            validators: Validators::new(&config.validators),
             manifest: Manifest { ceiling, ..self.manifest(target) },
             on_start: config.on_start.clone(),
         })
@@ -244,6 +247,10 @@ impl Preparation<'_> {
         // Two runs that differ in what was asked of the server are not the same measurement.
         let mut metadata = config.metadata.clone();
         metadata.insert("ignore_eos".to_owned(), config.ignore_eos.to_string());
+        if !config.validators.is_empty() {
+            let rules: Vec<String> = config.validators.iter().map(ToString::to_string).collect();
+            metadata.insert("validators".to_owned(), rules.join("; "));
+        }
         if config.url.is_secure() && config.trust == Trust::Anyone {
             metadata.insert("certificates".to_owned(), "not verified".to_owned());
         }

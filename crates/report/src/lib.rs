@@ -32,6 +32,7 @@ mod sweep;
 mod table;
 mod text;
 mod verdict;
+mod vllm;
 mod write;
 
 pub use class::{Class, was_admitted};
@@ -49,4 +50,5 @@ pub use summary::{
 pub use sweep::{MAX_LINES, SweepLine, SweepPage, SweepPoint, sweep_html};
 pub use text::text;
 pub use verdict::{finding, verdict_sentence};
+pub use vllm::{vllm, write_vllm};
 pub use write::{HTML_FILE, MAX_RUNS, SUMMARY_FILE, WriteError, write_comparison, write_file, write_run};

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use elasticserve_core::time::Span;
-use elasticserve_load::{BaseUrl, CeilingCheck, Endpoint, HeaderName, HeaderValue, PromptKind, header};
+use elasticserve_load::{BaseUrl, CeilingCheck, Endpoint, HeaderName, HeaderValue, PromptKind, Validator, header};
 use serde_json::{Map, Value};
 
 use super::work::{LIMITS, WORK, WorkArgs, parse_seconds};
@@ -125,6 +125,10 @@ pub(crate) struct Args {
     #[arg(long, value_name = "COUNT", default_value_t = 0, help_heading = LIMITS)]
     #[arg(value_parser = clap::value_parser!(u32).range(..=100))]
     pub(super) retries: u32,
+    /// A whole answer must be more to count: regex:PATTERN, json-schema:FILE, length:exact (by the server's count),
+    /// or command:CMD (gets the text on stdin, exit 0 is valid). May be repeated; all must hold.
+    #[arg(long, value_name = "RULE", value_parser = parse_validator, help_heading = LIMITS)]
+    pub(super) validate: Vec<Validator>,
     /// The run is not valid if the p99 of the send lag, or of the lateness of its own timers, is longer.
     #[arg(long, value_name = "SECONDS", default_value = "10ms", value_parser = parse_seconds, help_heading = LIMITS)]
     pub(super) max_send_lag: Span,
@@ -140,6 +144,15 @@ pub(crate) struct Args {
     /// The folder for ledger, manifest and report [default: runs/NAME-TIME].
     #[arg(long, visible_alias = "output-artifact-dir", value_name = "DIR", help_heading = OUTPUT)]
     pub(super) result_dir: Option<PathBuf>,
+    /// Write the figures in the schema of `vllm bench serve --save-result` too, for dashboards that read it.
+    #[arg(long, help_heading = OUTPUT)]
+    pub(super) save_result: bool,
+    /// With its lists by request.
+    #[arg(long, requires = "save_result", help_heading = OUTPUT)]
+    pub(super) save_detailed: bool,
+    /// The name of that file in the folder of the run [default: vllm-bench.json].
+    #[arg(long, value_name = "FILE", requires = "save_result", help_heading = OUTPUT)]
+    pub(super) result_filename: Option<PathBuf>,
     /// The run's name in reports.
     #[arg(long, value_name = "NAME", default_value = "load", help_heading = OUTPUT)]
     pub(super) name: String,
@@ -190,6 +203,10 @@ pub(super) fn parse_endpoint_type(text: &str) -> Result<Endpoint, String> {
         "responses" | "openai-responses" => Ok(Endpoint::Responses),
         _ => Err("use completions, chat or responses".to_owned()),
     }
+}
+
+fn parse_validator(text: &str) -> Result<Validator, String> {
+    text.parse().map_err(|error: elasticserve_load::ValidatorError| error.to_string())
 }
 
 pub(super) fn parse_prompt(text: &str) -> Result<PromptKind, String> {

@@ -113,3 +113,27 @@ async fn a_plan_that_was_printed_can_be_run() {
     assert_eq!(std::fs::read(run.join("plan.ndjson")).unwrap(), printed);
     assert_eq!(server.received().len(), 10);
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_saved_result_has_vllms_names_and_holds_no_key() {
+    let server = Server::start(|_| answer()).await;
+    let folder = tempfile::tempdir().unwrap();
+    let more =
+        ["--request-rate", "200", "--num-prompts", "12", "--save-result", "--save-detailed", "--max-send-lag", "60"];
+    let mut command = load(&server, folder.path(), &more);
+    command.args(["--result-filename", "mine.json"]).env("OPENAI_API_KEY", "sk-canary");
+    let output = output(command).await;
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    let saved = std::fs::read_to_string(folder.path().join("mine.json")).unwrap();
+    assert!(!saved.contains("sk-canary"));
+    let saved: serde_json::Value = serde_json::from_str(&saved).unwrap();
+    assert_eq!((&saved["completed"], &saved["failed"], &saved["request_rate"]), (&12.into(), &0.into(), &200.0.into()));
+    assert_eq!((saved["ttfts"].as_array().unwrap().len(), &saved["burstiness"]), (12, &1.0.into()));
+
+    let taken = tempfile::tempdir().unwrap();
+    let mut command = load(&server, taken.path(), &["--request-rate", "200", "--num-prompts", "1", "--save-result"]);
+    command.args(["--result-filename", "manifest.json"]);
+    let output = tokio::task::spawn_blocking(move || command.output()).await.unwrap().unwrap();
+    assert_eq!(output.status.code(), Some(64));
+    assert!(text(&output.stderr).contains("--result-filename"));
+}

@@ -89,3 +89,45 @@ async fn responses_are_read_whole_and_streamed() {
     assert!(server.received()[0].head.starts_with("POST /v1/responses HTTP/1.1"));
     assert_eq!(server.received()[0].json()["max_output_tokens"], 2);
 }
+
+#[tokio::test]
+async fn a_whole_answer_that_a_validator_does_not_accept_is_invalid_and_says_why() {
+    let server = Server::start(|request| {
+        let text = if request.index() == 1 { "maybe" } else { "yes" };
+        whole("200 OK", "content-type: application/json\r\n", &chat(text))
+    })
+    .await;
+    let mut config = LoadConfig { endpoint: Endpoint::Chat, streaming: false, ignore_eos: false, ..config(&server) };
+    config.validators = vec!["regex:^(yes|no)$".parse().unwrap(), "command:! grep -q maybe".parse().unwrap()];
+    let (manifest, rows) = ended(&config, &at_once(3)).await;
+    assert_eq!(states(&rows), [Terminal::Completed, Terminal::InvalidAnswer, Terminal::Completed]);
+    assert_eq!(rows[1].error.as_deref(), Some("regex:^(yes|no)$: no match"));
+    assert!(rows[1].end.is_some() && rows[1].first_content.is_some());
+    assert_eq!(manifest.metadata["validators"], "regex:^(yes|no)$; command:! grep -q maybe");
+}
+
+#[tokio::test]
+async fn a_streamed_text_is_judged_whole_and_only_if_the_answer_is() {
+    let server = Server::start(|request| match request.index() {
+        0 => answer(),
+        _ => whole("429 Too Many Requests", "", "{}"),
+    })
+    .await;
+    for (rule, state) in [("regex:^ hi hi$", Terminal::Completed), ("regex:never", Terminal::InvalidAnswer)] {
+        let config = LoadConfig { validators: vec![rule.parse().unwrap()], ..config(&server) };
+        let (_, rows) = ended(&config, &at_once(2)).await;
+        assert_eq!(states(&rows), [state, Terminal::Rejected]);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_slow_validator_delays_no_send_and_is_in_no_latency() {
+    let server = Server::start(|_| answer()).await;
+    let mut config = config(&server);
+    config.validators = vec!["command:sleep 0.3".parse().unwrap()];
+    let (_, rows) = ended(&config, &at_once(8)).await;
+    assert_eq!(states(&rows), vec![Terminal::Completed; 8]);
+    // Four are judged at a time, so the last ones were judged after 0.6 s; none of that is theirs.
+    let ends: Vec<Span> = rows.iter().map(|row| row.e2e().unwrap()).collect();
+    assert!(ends.iter().filter(|e2e| **e2e >= Span::from_millis(600)).count() < 4, "{ends:?}");
+}
