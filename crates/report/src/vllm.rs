@@ -3,7 +3,7 @@
 //! The names mean there what they mean here only in part, so each figure is the one that its name promises:
 //! latencies under those names count from the send, goodput is by this project's rule, from the plan. What
 //! the ledger cannot say is null; a percentile that n cannot support is null too. See
-//! docs/measurement-contract.md for every difference.
+//! docs/requests.md for every difference.
 
 use std::path::Path;
 
