@@ -60,9 +60,9 @@ fn run<T>(work: impl Future<Output = T>) -> T {
 }
 
 fn say(value: &Value) {
-    writeln!(std::io::stdout(), "{value:#}").unwrap();
+    let _ = writeln!(std::io::stdout().lock(), "{value:#}");
 }
 
 pub(crate) fn tell(text: &str) {
-    writeln!(std::io::stderr(), "{text}").unwrap();
+    let _ = writeln!(std::io::stderr().lock(), "{text}");
 }

@@ -69,7 +69,9 @@ async fn is_clean(server: &Serving, rate: f64) -> Option<Value> {
         let answered = rows.iter().filter(|row| row.state == Terminal::Completed).count() as u32;
         let cpu_us = end.cpu.unwrap().as_secs_f64() * 1e6 / f64::from(count);
         let (p50, p99) = (lag.p50.unwrap(), lag.p99.unwrap());
-        tell(&format!("  {rate:>8.0}/s  send lag p50 {p50} p99 {p99}  answered {answered} of {count}  {cpu_us:.0} us CPU each"));
+        tell(&format!(
+            "  {rate:>8.0}/s  send lag p50 {p50} p99 {p99}  answered {answered} of {count}  {cpu_us:.0} us CPU each"
+        ));
         if answered == count && p99 <= CLEAN_LAG {
             return Some(json!({
                 "send_lag_p50_ms": p50.as_millis_f64(), "send_lag_p99_ms": p99.as_millis_f64(),
@@ -98,7 +100,13 @@ pub(crate) async fn truth(streams: &[u32]) -> Value {
     Value::Array(told)
 }
 
-fn compare(streams: u32, manifest: &Manifest, rows: &[Row], truths: &std::collections::BTreeMap<String, Truth>, memory: f64) -> Value {
+fn compare(
+    streams: u32,
+    manifest: &Manifest,
+    rows: &[Row],
+    truths: &std::collections::BTreeMap<String, Truth>,
+    memory: f64,
+) -> Value {
     let (mut ttft, mut gaps, mut server_gaps) = (Vec::new(), Vec::new(), Vec::new());
     let completed: Vec<&Row> = rows.iter().filter(|row| row.state == Terminal::Completed).collect();
     for row in &completed {
@@ -106,7 +114,12 @@ fn compare(streams: u32, manifest: &Manifest, rows: &[Row], truths: &std::collec
         let read = row.ttft_from_send().unwrap().as_nanos();
         ttft.push((read as f64 - truth.ttft_ns as f64) / 1e6);
         // A client that reads two events at once sees one gap of nothing: each is compared with its own.
-        gaps.extend(row.gaps.iter().zip(&truth.gaps_ns).map(|(read, true_ns)| (read.as_nanos() as f64 - *true_ns as f64).abs() / 1e6));
+        gaps.extend(
+            row.gaps
+                .iter()
+                .zip(&truth.gaps_ns)
+                .map(|(read, true_ns)| (read.as_nanos() as f64 - *true_ns as f64).abs() / 1e6),
+        );
         server_gaps.extend(truth.gaps_ns.iter().map(|ns| *ns as f64 / 1e6));
     }
     let end = manifest.end.unwrap();

@@ -40,6 +40,9 @@ impl Sessions {
         let turns = turns_of(&field.plan);
         let left = AtomicU32::new(turns.len() as u32);
         let shared = Arc::new(Shared { turns, left, all_sent: CancellationToken::new() });
+        if shared.turns.is_empty() {
+            shared.all_sent.cancel();
+        }
         Self { field: Arc::clone(field), open: open.clone(), shared }
     }
 

@@ -173,6 +173,11 @@ async fn turns_after_one_that_failed_are_never_sent_and_their_rows_say_why() {
     assert_eq!(rows[2].error.as_deref(), Some("the turn before it ended as rejected"));
     assert_eq!(rows[2].planned, rows[1].end.unwrap() + Span::from_millis(1));
     assert!(!manifest.end.unwrap().interrupted, "it is a finding about the server");
+    let run = elasticserve_report::Run { manifest, rows, torn: false };
+    let summary = elasticserve_report::Summary::of(&run);
+    assert!(summary.reconciled && summary.complete, "{:?}", summary.problems);
+    assert!(!summary.invalid_because.iter().any(|why| why.contains("stopped")), "{:?}", summary.invalid_because);
+    assert_eq!((summary.figures.planned, summary.figures.unsent), (6, 1));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -200,6 +205,11 @@ async fn a_turn_that_would_come_due_after_the_window_is_no_arrival() {
     let manifest = load.run(&config(&server), &plan).await.unwrap();
     let (end, rows) = (manifest.end.unwrap(), load.rows());
     assert_eq!((end.drawn, end.interrupted, states(&rows)), (Some(3), false, vec![Terminal::Completed; 3]));
+    let mut run = elasticserve_report::Run { manifest, rows, torn: false };
+    let summary = elasticserve_report::Summary::of(&run);
+    assert!(summary.reconciled && summary.complete, "{:?}", summary.problems);
+    run.rows.pop();
+    assert!(!elasticserve_report::Summary::of(&run).reconciled, "a row that is gone is missed");
 }
 
 #[tokio::test]
