@@ -5,6 +5,7 @@
 mod fairness;
 mod limits;
 mod model;
+mod random;
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
@@ -35,8 +36,8 @@ fn any_sequence_of_operations_keeps_the_books_and_ends_every_request_once() {
     let mut endings = BTreeMap::new();
     for seed in 0..10_000 {
         let mut random = Random::new(seed, Stream::Test);
-        let settings = model::random_settings(&mut random);
-        let ops: Vec<Op> = (0..random.between(1, 200)).map(|_| model::random_op(&mut random)).collect();
+        let settings = random::settings(&mut random);
+        let ops: Vec<Op> = (0..random.between(1, 200)).map(|_| random::op(&mut random)).collect();
         let totals = model::check(seed, &settings, &ops);
         for (name, count) in totals.rejected.iter().map(|(reason, n)| (format!("rejected: {reason}"), n)) {
             *endings.entry(name).or_insert(0) += count;

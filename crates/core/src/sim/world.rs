@@ -2,12 +2,12 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
+use super::declares::Declares;
 use super::record::{Ending, Gaps, GapsFrom, Record};
 use crate::engine::{Emission, Engine, Profile, Prompt, SeqId, Work};
 use crate::ids::{RequestId, TenantId};
 use crate::ledger::Row;
 use crate::outcome::{How, RejectReason};
-use crate::rng::mix;
 use crate::sched::{Action, AuditError, Observation, Offer, OnMiss, Scheduler, Settings, Ticket, Used};
 use crate::slo::Slo;
 use crate::time::{Span, Tick};
@@ -37,38 +37,6 @@ pub struct GatewaySetup {
     pub release_delay: Span,
     /// What requests say of the length of their answers.
     pub declares: Declares,
-}
-
-/// What requests say of the length of their answers.
-#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
-pub enum Declares {
-    /// Each the exact length.
-    #[default]
-    All,
-    /// Every other one, at random, the exact length; the rest nothing.
-    Half,
-    /// Each the least of 64, 128, 256 and so on that the answer keeps to, as a hint.
-    Hint,
-    /// Nothing.
-    None,
-}
-
-impl Declares {
-    /// The least hint.
-    const LEAST: u32 = 64;
-
-    fn length(self, arrival: &Arrival) -> Option<u32> {
-        let tells = match self {
-            Self::All => true,
-            Self::Half => mix(2, u64::from(arrival.index)) & 1 == 0,
-            Self::Hint | Self::None => false,
-        };
-        tells.then_some(arrival.output)
-    }
-
-    fn hint(self, arrival: &Arrival) -> Option<u32> {
-        (self == Self::Hint).then(|| arrival.output.checked_next_power_of_two().unwrap_or(u32::MAX).max(Self::LEAST))
-    }
 }
 
 impl GatewaySetup {
