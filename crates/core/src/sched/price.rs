@@ -360,7 +360,7 @@ mod tests {
                 let need = need(500, 100, 5_500);
                 // In all cases as many offers per tenant and second.
                 market.offered(Tick::from_nanos(i * 50_000_000 / tenants), lane, &need, &cost, &Caution::NONE);
-                if lane % 2 == 0 {
+                if lane.is_multiple_of(2) {
                     market.admitted(lane, &need);
                 }
             }
