@@ -93,8 +93,8 @@ impl Requests {
         self.carries_history
     }
 
-    /// The request of an arrival. Takes a few microseconds for a prompt of 256 tokens, and about a
-    /// millisecond for one of 200,000.
+    /// The request of an arrival. Takes a few microseconds for a prompt of 256 tokens, and milliseconds for
+    /// one of 200,000.
     pub(crate) fn prepare(&self, arrival: Arrival) -> Prepared {
         self.prepare_as(arrival, &format!("{}-{}", self.tag, arrival.index), self.bodies.planned(&arrival, None))
     }
