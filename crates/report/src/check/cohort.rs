@@ -21,6 +21,8 @@ pub(crate) struct Case {
     pub(crate) completed: bool,
     pub(crate) rejected: bool,
     pub(crate) failed: bool,
+    /// Never sent, as the client's own cap left no slot.
+    pub(crate) capped: bool,
     /// Latencies of a completed answer in ms, in the order of [`Latency`]; `None` if it was not measured.
     pub(crate) latencies: [Option<f64>; 4],
 }
@@ -34,10 +36,17 @@ impl Cohort {
             completed: row.state == Terminal::Completed,
             rejected: row.state == Terminal::Rejected,
             failed: row.state.was_sent() && !matches!(row.state, Terminal::Completed | Terminal::Rejected),
+            capped: row.state == Terminal::UnsentClientCap,
             latencies: [row.ttft(), row.tpot(), row.e2e(), row.gaps.iter().copied().max()]
                 .map(|span| span.filter(|_| row.state == Terminal::Completed).map(|s| s.as_millis_f64())),
         };
         Self { window_s: run.window().as_secs_f64(), cases: rows.map(case).collect() }
+    }
+
+    /// The same without what the client's own cap kept from being sent.
+    pub(crate) fn uncapped(mut self) -> Self {
+        self.cases.retain(|c| !c.capped);
+        self
     }
 
     /// Whether each arrival counts towards a share or the goodput, in order of arrival. For a quantile, whether it

@@ -216,6 +216,9 @@ impl Sample<'_> {
     }
 
     fn shown(&self, value: Option<f64>, ends: [Option<f64>; 2]) -> String {
+        if ends[0].is_some_and(f64::is_infinite) {
+            return "never".to_owned();
+        }
         let text = |v: Option<f64>, none: &str| v.map_or_else(|| none.to_owned(), |v| self.target.value(v));
         format!("{} ({} to {})", text(value, fmt::MISSING), text(ends[0], "unbounded"), text(ends[1], "unbounded"))
     }

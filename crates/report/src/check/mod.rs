@@ -154,6 +154,11 @@ impl Check {
         if !differences.is_empty() {
             load.fail(format!("These runs are not repeats of each other: they differ in {}.", differences.join(", ")));
         }
+        for finding in findings.iter().filter(|f| f.outcome == Outcome::Missed) {
+            if let Some(said) = missed_by_cap(finding, &repeats, rule) {
+                load.fail(said);
+            }
+        }
         load.extend(each(&own::load));
         let (mut release, lacks) = release::release(&repeats, &summaries, rule, &findings);
         release.extend(release::baseline(baseline.map(Summary::of).as_ref(), &summaries));
@@ -216,6 +221,22 @@ fn known_tenants(runs: &[&Run], rule: &Rule) -> Result<(), CheckError> {
             Err(CheckError::NoTenant { name: name.clone(), known: known.join(", ") })
         }
     }
+}
+
+/// That a target is missed only by what the client's own cap kept from being sent, if so: it is no finding about the
+/// server.
+fn missed_by_cap(missed: &Finding, runs: &[&Run], rule: &Rule) -> Option<String> {
+    let target = &missed.of;
+    let sent: Vec<Cohort> = runs.iter().map(|r| Cohort::of(r, target.tenant.as_deref()).uncapped()).collect();
+    let without = evaluate(target, rule.confidence, &sent);
+    let unsent = missed.n.saturating_sub(without.n);
+    (unsent > 0 && without.outcome != Outcome::Missed).then(|| {
+        format!(
+            "{} is missed only by {} arrivals that found none of the client's own slots: raise --max-concurrency.",
+            missed.target,
+            fmt::count(unsent)
+        )
+    })
 }
 
 /// What the repeats say of each target. Runs that are not whole, or are no repeats of each other, say nothing.

@@ -45,8 +45,10 @@ pub(crate) fn load(run: &Run, summary: &Summary) -> Gathered {
     cache(run, &mut found);
     if summary.retries > 0 {
         found.pass(format!(
-            "{}, as rows of their own; no arrival moved for them.",
-            fmt::counted(summary.retries, "further attempt")
+            "{} attempts for {}: {}, as rows of their own; no arrival moved for them.",
+            fmt::count(u64::from(summary.attempts)),
+            fmt::counted(summary.figures.planned, "arrival"),
+            fmt::counted(summary.retries, "further one")
         ));
     }
     if summary.simulated {
@@ -151,11 +153,12 @@ pub(crate) fn generator(run: &Run, summary: &Summary) -> Gathered {
         return found;
     }
     if summary.send_lag.n > 0 && summary.valid {
+        let lag = &summary.send_lag;
+        let p99 = lag.p99.map_or_else(String::new, |p99| format!("{} ms at p99, ", fmt::ms(Some(p99))));
         found.pass(format!(
-            "Sends started {} ms after their planned time at p99, {} at most (n={}); {} ms were declared tolerable.",
-            fmt::ms(summary.send_lag.p99),
-            fmt::ms(summary.send_lag.max),
-            summary.send_lag.n,
+            "Sends started {p99}{} ms at most after their planned time (n={}); {} ms were declared tolerable.",
+            fmt::ms(lag.max),
+            lag.n,
             fmt::ms(Some(summary.send_lag_tolerance_ms))
         ));
     }

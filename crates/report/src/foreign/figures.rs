@@ -147,6 +147,7 @@ fn case(s: &Sent, slo: &Slo) -> Case {
         completed,
         rejected: s.state == State::Rejected,
         failed: matches!(s.state, State::Failed | State::Cut),
+        capped: false,
         latencies: [ttft, s.tpot, e2e, s.longest_gap].map(|ms| ms.filter(|_| completed)),
     }
 }

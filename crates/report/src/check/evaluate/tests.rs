@@ -6,7 +6,14 @@ fn cohort(n: u32, good: impl Fn(u32) -> bool) -> Cohort {
     let case = |i: u32| {
         let good = good(i);
         let ttft = Some(f64::from(i * 389 % n + 1)).filter(|_| good);
-        Case { good, completed: good, rejected: !good, failed: false, latencies: [ttft, None, ttft, None] }
+        Case {
+            good,
+            completed: good,
+            rejected: !good,
+            failed: false,
+            capped: false,
+            latencies: [ttft, None, ttft, None],
+        }
     };
     Cohort { window_s: f64::from(n) / 10.0, cases: (0..n).map(case).collect() }
 }
