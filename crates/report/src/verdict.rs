@@ -33,7 +33,7 @@ pub fn verdict_sentence(direct: &Summary, gateway: &Summary) -> String {
     let good = |f: &crate::Figures| fmt::part(f.good, f.planned);
     let more = format!("{} got a good answer with {} and {} with {}", good(g), names[1], good(d), names[0]);
     let gain = g.attainment.unwrap_or(0.0) - d.attainment.unwrap_or(0.0);
-    let same = format!("of the same {} arrivals", fmt::count(u64::from(g.planned)));
+    let same = same_arrivals(&pair);
     let head = if gain.abs() < ALIKE {
         format!("It makes no difference here: {same}, {more}.")
     } else if gain < 0.0 {
@@ -78,12 +78,21 @@ fn several(summaries: &[Summary]) -> String {
     let names = table::labels(summaries);
     let mut ranked: Vec<(&String, &Summary)> = names.iter().zip(summaries).collect();
     ranked.sort_by_key(|(_, s)| std::cmp::Reverse(s.figures.good));
-    let planned = fmt::count(u64::from(summaries[0].figures.planned));
     let listed: Vec<String> = ranked
         .iter()
         .map(|(name, s)| format!("{} with {name}", fmt::part(s.figures.good, s.figures.planned)))
         .collect();
-    format!("Of the same {planned} arrivals, these got a good answer: {}.{}", listed.join(", "), caveats(summaries))
+    let same = same_arrivals(summaries);
+    format!("O{}, these got a good answer: {}.{}", &same[1..], listed.join(", "), caveats(summaries))
+}
+
+/// What the runs were offered. Of a plan that is a supply, each run draws as much as its answers let it.
+fn same_arrivals(summaries: &[Summary]) -> String {
+    let planned: Vec<String> = summaries.iter().map(|s| fmt::count(u64::from(s.figures.planned))).collect();
+    match planned.as_slice() {
+        [first, rest @ ..] if rest.iter().all(|n| n == first) => format!("of the same {first} arrivals"),
+        _ => format!("of what came due ({} arrivals of one plan)", planned.join(", ")),
+    }
 }
 
 fn not_comparable(summaries: &[Summary]) -> Option<String> {
@@ -192,6 +201,14 @@ mod tests {
         gateway.rows.pop();
         let said = verdict_sentence(&Summary::of(&direct), &Summary::of(&gateway));
         assert!(said.contains("gateway is incomplete: its ledger accounts for 199 of 200 arrivals"), "{said}");
+    }
+
+    #[test]
+    fn closed_runs_that_drew_different_numbers_are_not_said_to_have_had_the_same() {
+        let [direct, mut gateway] = pair();
+        gateway.figures.planned = 260;
+        let said = verdict_sentence(&direct, &gateway);
+        assert!(said.starts_with("Of what came due (200, 260 arrivals of one plan), 128"), "{said}");
     }
 
     #[test]

@@ -188,6 +188,10 @@ fn repeats_of_an_export_are_pooled_and_tenants_are_unknown() {
     let two = [export("vllm/steady/result.json"), export("vllm/steady/result.json")];
     let found = Check::of_exports("two", &two, &rule(&["attainment>=0.95"])).unwrap();
     assert_eq!((found.findings[0].n, found.verdict), (120, Verdict::Accept));
+    let other = [export("vllm/steady/result.json"), export("aiperf/capped")];
+    let mixed = Check::of_exports("two", &other, &rule(&["attainment>=0.1"])).unwrap();
+    assert_eq!(mixed.verdict, Verdict::Retest);
+    says(&mixed, "load", Mark::Fail, "they differ in tool, declared load");
     let tenant = Check::of_exports("two", &two, &rule(&["attainment[gold]>=0.9"])).unwrap_err().to_string();
     assert!(tenant.contains("exports do not tell tenants apart"), "{tenant}");
 }
@@ -207,6 +211,7 @@ fn the_command_reads_them_and_refuses_what_is_none() {
     );
     for (name, text, says) in [
         ("summary.json", r#"{"num_prompts":5,"request_throughput":1.0}"#, "--save-detailed"),
+        ("older.json", r#"{"num_prompts":5,"request_throughput":1.0,"ttfts":[1]}"#, "newer vLLM"),
         ("other.json", r#"{"some":"thing"}"#, "known are"),
         ("torn.jsonl", "{\"metadata\":{\"request_start_ns\":1},\"metrics\":{}}\n{\"metad", "line 2"),
         ("none.json", "[]", "known are"),

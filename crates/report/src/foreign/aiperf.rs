@@ -146,3 +146,32 @@ fn reported(summary: &Value) -> Vec<Reported> {
     .flatten()
     .collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LINE: &str = r#"{"metadata":{"request_start_ns":5000000000,"benchmark_phase":"profiling"},"metrics":{
+        "usage_completion_tokens":{"value":3},"output_sequence_length":{"value":9},
+        "time_to_first_token":{"value":10.0},"request_latency":{"value":50.0}}}"#;
+
+    #[test]
+    fn tokens_are_the_servers_where_the_tool_counted_others() {
+        let line = LINE.replace('\n', "");
+        let export = read(&line, None).unwrap();
+        // (50 − 10) / (3 − 1); by the tool's own tokenizer it would be 40 / 8.
+        assert_eq!((export.sent[0].tpot, export.sent[0].output_tokens), (Some(20.0), Some(3)));
+        assert!(export.remarks[0].contains("In 1 answers"), "{:?}", export.remarks);
+        let alike = read(&line.replace("\"value\":9", "\"value\":3"), None).unwrap();
+        assert!(!alike.remarks[0].contains("tokenizer"), "{:?}", alike.remarks);
+    }
+
+    #[test]
+    fn requests_of_a_warm_up_are_left_out_and_counted() {
+        let line = LINE.replace('\n', "");
+        let both = format!("{}\n{line}\n", line.replace("\"profiling\"", "\"warmup\""));
+        let export = read(&both, None).unwrap();
+        assert_eq!(export.sent.len(), 1);
+        assert!(export.remarks.iter().any(|r| r.starts_with("1 requests of other phases")), "{:?}", export.remarks);
+    }
+}

@@ -49,8 +49,17 @@ impl Check {
             Gathered::merged(&labels, exports.iter().zip(&figures).map(|(e, f)| of(e, f)).collect())
         };
         let (release, lacks) = release(&figures, rule, &findings);
+        let mut offered = Gathered::default();
+        let differences = differences(exports);
+        if !differences.is_empty() {
+            offered.fail(format!(
+                "These exports are not repeats of each other: they differ in {}.",
+                differences.join(", ")
+            ));
+        }
+        offered.extend(each(&|e, f| load(e, f, rule)));
         let checks = [
-            each(&|e, f| load(e, f, rule)).into_check(0),
+            offered.into_check(0),
             each(&generator).into_check(1),
             each(&results).into_check(2),
             each(&streaming).into_check(3),
@@ -74,6 +83,18 @@ impl Check {
             places: Vec::new(),
         })
     }
+}
+
+/// In what exports differ that are to be repeats of each other.
+fn differences(exports: &[Export]) -> Vec<&'static str> {
+    type Same = fn(&Export, &Export) -> bool;
+    let must: [(&str, Same); 3] = [
+        ("tool", |a, b| a.tool == b.tool && a.version == b.version),
+        ("model", |a, b| a.model == b.model),
+        ("declared load", |a, b| a.declared == b.declared),
+    ];
+    let Some(first) = exports.first() else { return Vec::new() };
+    must.iter().filter(|(_, same)| exports.iter().any(|e| !same(first, e))).map(|(what, _)| *what).collect()
 }
 
 fn told(export: &Export, figures: &ExportFigures) -> String {

@@ -58,7 +58,8 @@ enum Rate {
 pub(super) fn read(text: &str) -> Result<Export, String> {
     let r: Result_ = serde_json::from_str(text).map_err(|e| format!("as a result of vllm bench serve: {e}"))?;
     let detailed = "it holds figures only, not the requests one by one: save it with --save-detailed";
-    let starts = r.start_times.as_ref().ok_or(detailed)?;
+    let older = "it keeps no start_times: that takes a newer vLLM (0.32 keeps them)";
+    let starts = r.start_times.as_ref().ok_or(if r.ttfts.is_some() { older } else { detailed })?;
     let (ttfts, itls) = (r.ttfts.as_ref().ok_or(detailed)?, r.itls.as_ref().ok_or(detailed)?);
     let errors = r.errors.as_ref().ok_or(detailed)?;
     let lens = r.output_lens.as_ref().ok_or(detailed)?;
