@@ -224,7 +224,7 @@ impl<'a> Books<'a> {
         self.scheduler.observe(self.now, work.ticket.id(), Observation { tokens, gap });
     }
 
-    fn to_be_cut(&mut self, id: RequestId) -> Result<(), String> {
+    fn must_cut(&mut self, id: RequestId) -> Result<(), String> {
         let work = self.running.iter_mut().find(|w| w.ticket.id() == id);
         let Some(work) = work else { return Err(format!("{id:?} is to be cut, it does not run")) };
         let lost = work.lost();
@@ -239,7 +239,7 @@ impl<'a> Books<'a> {
             match action {
                 Action::Grant(ticket) => self.granted(ticket)?,
                 Action::Expire(rejection) => self.expired(&rejection)?,
-                Action::Abort(id) => self.to_be_cut(id)?,
+                Action::Abort(id) => self.must_cut(id)?,
             }
         }
         self.scheduler.audit().map_err(|e| e.to_string())?;

@@ -44,7 +44,6 @@ pub(super) fn settings(random: &mut Random) -> Settings {
         }),
         price: (random.between(0, 1) == 0).then(|| Price { mu: random.unit(), stall: STALL }),
         guard: Span::from_nanos(random.between(0, 20)),
-        ..Settings::fcfs(Vec::new())
     }
 }
 
