@@ -47,6 +47,9 @@ fn each_tenant_has_its_own_lengths_and_a_change_of_one_moves_no_other() {
     let other = shared(vec![class("chat", 1.0, 500), class("code", 3.0, 1000)]).plan().unwrap();
     assert_eq!(of(&other, 1), of(&plan, 1));
     assert_ne!(of(&other, 0), of(&plan, 0));
+    let twins = shared(vec![class("a", 1.0, 1000), class("b", 1.0, 1000)]).plan().unwrap();
+    let inputs = |tenant| of(&twins, tenant).iter().take(100).map(|a| a.input).collect::<Vec<_>>();
+    assert_ne!(inputs(0), inputs(1), "tenants of one distribution do not draw the same lengths");
     assert!(plan.header().tenants[1].lengths.as_ref().unwrap().contains("input 750 to 1250"), "{:?}", plan.header());
 }
 
