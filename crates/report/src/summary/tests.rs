@@ -177,6 +177,9 @@ fn tokens_say_where_their_count_comes_from_and_unreported_ones_are_absent() {
     assert_eq!(s.cached, None);
     run.rows[0].cached_tokens = Some(0);
     assert_eq!(Summary::of(&run).cached, Some(CachedTokens { n: 1, hits: 0, tokens: 0, input_tokens: 256 }));
+    // A turn with its history is longer than planned.
+    (run.rows[0].cached_tokens, run.rows[0].input_tokens) = (Some(640), Some(975));
+    assert_eq!(Summary::of(&run).cached, Some(CachedTokens { n: 1, hits: 1, tokens: 640, input_tokens: 975 }));
 }
 
 #[test]

@@ -53,8 +53,9 @@ impl OutputTokens {
 
 impl CachedTokens {
     pub(super) fn of(outcomes: &[&Row]) -> Option<Self> {
-        let reported: Vec<(u32, u32)> =
-            outcomes.iter().filter_map(|r| Some((r.cached_tokens?, r.input_planned))).collect();
+        // The server's count has what a plan does not know, such as the history of a conversation.
+        let prompt = |r: &Row| r.input_tokens.unwrap_or(r.input_planned);
+        let reported: Vec<(u32, u32)> = outcomes.iter().filter_map(|r| Some((r.cached_tokens?, prompt(r)))).collect();
         (!reported.is_empty()).then(|| Self {
             n: reported.len() as u32,
             hits: reported.iter().filter(|(cached, _)| *cached > 0).count() as u32,
