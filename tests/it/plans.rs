@@ -87,6 +87,8 @@ fn workers_draw_from_a_supply_that_a_count_or_a_time_ends() {
     let (plan, _) = planned(&["--concurrency", "8", "--num-prompts", "100"]);
     assert_eq!((plan.header().count, plan.header().window), (100, None));
     assert!(matches!(plan.header().model, LoadModel::Closed { workers } if workers.get() == 8));
+    let (plan, _) = planned(&["--concurrency", "8", "--duration", "5", "--num-prompts", "9000"]);
+    assert_eq!((plan.header().count, plan.header().window), (9000, Some(Span::from_secs(5))));
     // A hundred requests a second of each worker are more than it can need.
     let (plan, _) = planned(&["--concurrency", "8", "--duration", "5"]);
     assert_eq!((plan.header().count, plan.header().window), (4000, Some(Span::from_secs(5))));

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use elasticserve_core::ledger::Row;
 use elasticserve_core::outcome::Terminal;
+use elasticserve_core::time::Tick;
 use elasticserve_core::work::LoadModel;
 
 use crate::Run;
@@ -45,6 +46,15 @@ const fn in_order(run: &Run) -> bool {
     !matches!(run.manifest.plan.model, LoadModel::Sessions { .. })
 }
 
+/// Whether a worker of a closed load became free within its window and found nothing more to send.
+fn ran_out(run: &Run, outcomes: &[&Row]) -> bool {
+    let plan = &run.manifest.plan;
+    let (LoadModel::Closed { .. }, Some(window)) = (plan.model, plan.window) else { return false };
+    let last = outcomes.iter().map(|r| r.planned).max();
+    let idle = |r: &&Row| r.end.is_some_and(|end| Some(end) >= last && end < Tick::ZERO + window);
+    outcomes.len() == plan.count as usize && outcomes.iter().any(idle)
+}
+
 /// The planned arrivals that have no row, where it is known which came due.
 fn missing(run: &Run, outcomes: &[&Row]) -> Vec<u32> {
     if !in_order(run) {
@@ -79,6 +89,12 @@ pub(crate) fn invalid(run: &Run, outcomes: &[&Row], complete: bool, send_lag: &D
         reasons.push(format!(
             "{} found no free client slot or socket, so the load was not open",
             counted(capped, "arrival")
+        ));
+    }
+    if ran_out(run, outcomes) {
+        reasons.push(format!(
+            "the supply of {} was used up before the duration was over, so workers were idle",
+            counted(run.manifest.plan.count, "request")
         ));
     }
     // A user whose answer failed goes no further: that is the model's, and no stop.

@@ -299,7 +299,6 @@ mod tests {
             (&["--extra-body", "[]"], &["--extra-body", "JSON object"]),
             (&["--endpoint", "/v2"], &["--endpoint", "/v1/completions"]),
             (&["--header", "content-length=3"], &["--header", "connection"]),
-            (&["--duration", "5"], &["--duration", "--num-prompts"]),
         ] {
             let error = parse(more).err().unwrap();
             assert!(says.iter().all(|part| error.contains(part)), "{error}");

@@ -15,6 +15,11 @@ pub(super) fn refuse(args: &WorkArgs) -> Result<(), BadUsage> {
             }
         }
     }
+    if EXTENT.iter().all(is_given) && !CLOSED.iter().all(is_given) {
+        let problem = "--num-prompts cannot be used with --duration: each says how many requests come; with \
+                       --concurrency the first that is reached ends the run";
+        return Err(BadUsage(problem.to_owned()));
+    }
     for (flag, needed, why) in NEEDS {
         if is_given(&flag) && !is_given(&needed) {
             return Err(BadUsage(format!("{flag} needs {needed}: {why}")));

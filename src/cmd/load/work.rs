@@ -46,9 +46,9 @@ pub(crate) struct WorkArgs {
     #[arg(long, visible_alias = "request-count", value_name = "COUNT", help_heading = ARRIVALS)]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=20_000_000), required_unless_present_any = &EXTENTS[1..])]
     pub(super) num_prompts: Option<u32>,
-    /// For how long requests arrive, in place of --num-prompts.
+    /// For how long requests arrive, in place of --num-prompts; with --concurrency beside it, too.
     #[arg(long, visible_alias = "benchmark-duration", value_name = "SECONDS", value_parser = parse_seconds)]
-    #[arg(conflicts_with = "num_prompts", help_heading = ARRIVALS)]
+    #[arg(help_heading = ARRIVALS)]
     pub(super) duration: Option<Span>,
 
     /// A scenario file: tenants, arrivals, lengths, prompts, target and limits; flags win over it.

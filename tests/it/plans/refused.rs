@@ -31,6 +31,7 @@ fn flags_that_do_not_go_together_are_refused_with_the_reason() {
         (&["--trace", "x", "--seed", "9"], &["--trace cannot be used with --num-prompts", "--trace-speedup"]),
         (&["--request-rate", "inf"], &["finite rate", "--concurrency WORKERS", "--bursts"]),
         (&["--request-rate", "4", "--burstiness", "0"], &["--burstiness", "above 0"]),
+        (&["--request-rate", "4", "--duration", "5"], &["--num-prompts cannot be used with --duration"]),
         (&["--ramp", "4"], &["--ramp", "FROM:TO"]),
         (&["--bursts", "4"], &["--bursts", "SIZE:TIME"]),
         (&["--rate-steps", "4:5s,x"], &["--rate-steps", "RATE:TIME"]),

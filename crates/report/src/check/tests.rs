@@ -216,6 +216,22 @@ fn a_closed_load_claims_no_rate_and_counts_what_was_drawn() {
 }
 
 #[test]
+fn workers_without_a_request_to_send_make_a_closed_run_of_a_duration_invalid() {
+    let mut run = measured("closed", 400, |_| false);
+    run.manifest.plan.model = LoadModel::Closed { workers: std::num::NonZeroU32::new(8).unwrap() };
+    run.manifest.end.as_mut().unwrap().drawn = Some(400);
+    // The last is drawn at 39.9 s, the next worker is free at 39.92 s.
+    for (count, window_ms, idle) in
+        [(400, 39_910, false), (400, 39_930, true), (400, 60_000, true), (500, 60_000, false)]
+    {
+        (run.manifest.plan.count, run.manifest.plan.window) = (count, Some(Span::from_millis(window_ms)));
+        let found = crate::Summary::of(&run);
+        let said = found.invalid_because.iter().any(|why| why.contains("the supply of 400 requests was used up"));
+        assert_eq!((said, found.valid), (idle, !idle), "{count} {window_ms}: {:?}", found.invalid_because);
+    }
+}
+
+#[test]
 fn turns_after_a_failed_answer_are_no_stop_and_turns_that_were_not_due_are_not_missed() {
     let mut run = measured("sessions", 400, |i| i == 7);
     run.manifest.plan.model = LoadModel::Sessions { users: std::num::NonZeroU32::new(100).unwrap(), history: true };
