@@ -21,22 +21,6 @@ ONLY = sys.argv[4:]
 # As what paths of the machine that made the exports are kept.
 PATH = "tokenizer"
 CASES = {"steady": (6, None), "capped": (20, 4), "refused": (20, None)}
-TOKENIZER = """
-import sys
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
-from transformers import PreTrainedTokenizerFast
-out, *texts = sys.argv[1:]
-bpe = Tokenizer(models.BPE())
-bpe.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-bpe.decoder = decoders.ByteLevel()
-special = ["<|end|>", "<|from|>", "<|to|>"]
-alphabet = pre_tokenizers.ByteLevel.alphabet()
-bpe.train(texts, trainers.BpeTrainer(vocab_size=2048, special_tokens=special, initial_alphabet=alphabet))
-fast = PreTrainedTokenizerFast(tokenizer_object=bpe, bos_token="<|from|>", eos_token="<|to|>", pad_token="<|end|>",
-                               unk_token="<|end|>", model_max_length=8192)
-fast.chat_template = "{% for m in messages %}<|from|>{{ m['role'] }} {{ m['content'] }}<|to|>{% endfor %}"
-fast.save_pretrained(out)
-"""
 
 
 def run(command, cwd):
@@ -160,7 +144,8 @@ def served(port):
 def main():
     scratch = pathlib.Path(tempfile.mkdtemp(prefix="peer-exports-"))
     texts = [str(p.resolve()) for p in sorted(pathlib.Path("docs").glob("*.md"))]
-    subprocess.run([f"{PEERS}/v-guidellm/bin/python", "-c", TOKENIZER, str(scratch / PATH), *texts], check=True)
+    make = str(pathlib.Path(__file__).with_name("tokenizer.py"))
+    subprocess.run([f"{PEERS}/v-guidellm/bin/python", make, str(scratch / PATH), *texts], check=True)
     with Processes() as peers:
         port, door, admin = free_port(), free_port(), free_port()
         quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
