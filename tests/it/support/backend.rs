@@ -1,5 +1,6 @@
 //! A backend under the test's control: every request becomes a [`Call`], answered step by step.
 
+use std::future::Future;
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -199,6 +200,15 @@ impl Responding {
     /// Breaks the connection off.
     pub(crate) fn break_off(self) {
         let _ = self.chunks.send(Err(io::Error::other("broken off by the test")));
+    }
+
+    /// Ends when the exchange is over for the gateway, at its end or before.
+    pub(crate) fn gone(&self) -> impl Future<Output = ()> + Send + 'static {
+        let mut gone = self.gone.clone();
+        async move {
+            // An error means that the exchange is over, too.
+            let _ = gone.wait_for(|gone| *gone).await;
+        }
     }
 
     /// Returns once the gateway has given up this response.
