@@ -123,6 +123,9 @@ fn predicted(p: &Predicted, slo: &Limits) -> String {
             chance * 100.0
         );
     }
+    if let (Some(worth), Some(cost)) = (p.worth, p.cost) {
+        text += &format!(" It was worth {worth:.2} answers, and cost the others {cost:.2}.");
+    }
     text
 }
 
@@ -223,6 +226,8 @@ mod tests {
                 start_ms: 420.25,
                 basis: None,
                 chance: None,
+                worth: None,
+                cost: None,
             }),
             decided: Decided { reason: Some("predicted_late".into()), at_ms: 0.5, ..Decided::default() },
             happened: None,
@@ -273,7 +278,13 @@ mod tests {
             Shadowed { decided: "refused".into(), reason: Some("queue_expired".into()), after_ms: Some(750.0) };
         let decided = Decided { granted: true, reason: None, at_ms: 30.0, backend: Some(1) };
         let predicted = decision().predicted.unwrap();
-        let predicted = Some(Predicted { basis: Some(Basis::Hinted), chance: Some(0.625), ..predicted });
+        let predicted = Some(Predicted {
+            basis: Some(Basis::Hinted),
+            chance: Some(0.625),
+            worth: Some(1.25),
+            cost: Some(3.5),
+            ..predicted
+        });
         let d = Decision { known, predicted, decided, happened: Some(happened), result: "missed".into(), ..decision() };
         let text = in_sentences(&Decision { shadow: Some(shadow), ..d.clone() });
         for part in [
@@ -281,6 +292,7 @@ mod tests {
             "asked for class 2",
             "It was cut, for it could not meet its limits any more, after 5001 ms",
             "By the lengths of its tenant's answers with the same max_tokens, it had a chance of 62.5 % to keep",
+            "It was worth 1.25 answers, and cost the others 3.50.",
             "The shadow policy refused it after 750 ms",
             "(queue_expired)",
         ] {

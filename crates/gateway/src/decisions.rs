@@ -112,6 +112,12 @@ pub struct Predicted {
     /// The chance that it was given to keep its limits, starting then.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub chance: Option<f64>,
+    /// What it was worth under `admission = "price"`, in answers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub worth: Option<f64>,
+    /// What it cost the others, in answers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cost: Option<f64>,
 }
 
 /// What was decided.

@@ -192,6 +192,8 @@ impl Shared {
                 latest_start_ms: p.latest_start.filter(|at| *at < Tick::MAX).map(ms),
                 start_ms: ms(p.start),
                 basis: Some(p.basis),
+                worth: p.quote.map(|q| q.worth),
+                cost: p.quote.map(|q| q.cost),
                 chance: Some(f64::from(p.chance_permille) / 1000.0),
             }),
             decided: Decided::default(),

@@ -40,7 +40,7 @@ pub use estimate::{Caution, CostModel};
 pub use lengths::{Learned, LearnedError, LengthSummary};
 pub use order::Order;
 pub use predict::{Basis, Observation, Predict, Prediction};
-pub use price::{Price, Stall};
+pub use price::{Price, Quote, Stall};
 pub use rules::{Admission, Rules, RulesError};
 pub use shadow::{Counts, Shadow, Word};
 pub use types::{

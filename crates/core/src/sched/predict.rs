@@ -16,7 +16,7 @@ use std::num::NonZeroU32;
 use super::OnMiss;
 use super::estimate::{Caution, CostModel, LiveTpot, Need};
 use super::lengths::{Length, Lengths};
-use super::price::{InFlight, Market, Price};
+use super::price::{InFlight, Market, Price, Quote};
 use super::queue::{Queue, Waiting};
 use crate::ids::RequestId;
 use crate::outcome::RejectReason;
@@ -40,7 +40,7 @@ pub struct Observation {
 }
 
 /// What is predicted of a request.
-#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+#[derive(Copy, Clone, Debug, PartialEq)]
 pub struct Prediction {
     /// The time per output token that it goes by.
     pub tpot: Span,
@@ -53,6 +53,8 @@ pub struct Prediction {
     pub basis: Basis,
     /// The chance that it keeps its limits if it starts then, in thousandths.
     pub chance_permille: u16,
+    /// What it is worth and what it costs the others, before it is counted itself; `None` without a price.
+    pub quote: Option<Quote>,
 }
 
 /// What the length of an answer is known by.
@@ -203,7 +205,11 @@ impl Forecast {
     }
 
     fn is_worth(&self, now: Tick, newcomer: &Waiting, queue: &Queue) -> bool {
-        let Some(market) = &self.market else { return true };
+        self.quote(now, newcomer, queue).is_none_or(|quote| quote.worth >= quote.cost)
+    }
+
+    fn quote(&self, now: Tick, newcomer: &Waiting, queue: &Queue) -> Option<Quote> {
+        let market = self.market.as_ref()?;
         let tpot = self.tpot.get();
         let in_flight = |r: &Running| {
             let end = r.end(&self.cost, tpot).max(now);
@@ -212,7 +218,7 @@ impl Forecast {
             Some(InFlight { lane: r.lane, slack_ms, left_ms: end.since(now).as_millis_f64() })
         };
         let running = self.running.values().filter_map(in_flight);
-        market.is_worth(now, queue.lane_of(newcomer.tenant), &newcomer.need, tpot, running)
+        Some(market.quote(now, queue.lane_of(newcomer.tenant), &newcomer.need, tpot, running))
     }
 
     /// The latest start by what no request can beat: without caution, on an engine that does nothing else.
@@ -245,7 +251,9 @@ impl Forecast {
             (None, Some(_)) => Basis::Hinted,
             (None, None) => Basis::Learned,
         };
-        Prediction { tpot, latest_start, start, basis, chance_permille: (length.within(in_time) * 1000.0) as u16 }
+        let chance_permille = (length.within(in_time) * 1000.0) as u16;
+        let quote = self.quote(now, newcomer, queue);
+        Prediction { tpot, latest_start, start, basis, chance_permille, quote }
     }
 
     /// The latest start by the limits that a request is ranked by, where those are not its own.

@@ -101,6 +101,15 @@ const AT_ONCE: usize = 64;
 /// A tenant is forgotten when so little is left of its offers.
 const FORGOTTEN: f64 = 0.01;
 
+/// What a request is worth against what it costs the others, in answers.
+#[derive(Copy, Clone, Debug, PartialEq)]
+pub struct Quote {
+    /// What one more answer for its tenant is worth.
+    pub worth: f64,
+    /// Its stall at the price of the moment; above its worth it is turned away.
+    pub cost: f64,
+}
+
 /// The memory of admission at a price.
 #[derive(Debug)]
 pub(super) struct Market {
@@ -198,18 +207,18 @@ impl Market {
         if self.price.mu > 0.0 && all > 0.0 { 1.0 - PROMISE * rivals / all } else { 1.0 }
     }
 
-    /// Whether a request is worth its price.
-    pub(super) fn is_worth(
+    /// What a request is worth, and what it costs the others.
+    pub(super) fn quote(
         &self,
         now: Tick,
         lane: usize,
         need: &Need,
         tpot: Span,
         running: impl Iterator<Item = InFlight>,
-    ) -> bool {
+    ) -> Quote {
         let stall = self.price.stall.of(need);
         let price = self.of_the_step(now, tpot.as_millis_f64()) + self.of_the_moment(running);
-        self.worth(lane) >= price * stall
+        Quote { worth: self.worth(lane), cost: price * stall }
     }
 
     fn worth(&self, lane: usize) -> f64 {
@@ -321,7 +330,10 @@ mod tests {
     fn what_stalls_others_more_is_turned_away_first() {
         let market = market(0.0);
         let now = Tick::from_nanos(3_000_000_000);
-        let worth = |input| market.is_worth(now, 0, &need(input, 100, 5_500), TPOT, running());
+        let worth = |input| {
+            let quote = market.quote(now, 0, &need(input, 100, 5_500), TPOT, running());
+            quote.worth >= quote.cost
+        };
         let answers: Vec<bool> = (1..40).map(|i| worth(i * 100)).collect();
         assert!(answers[0] && !answers[38], "{answers:?}");
         assert!(answers.is_sorted_by(|a, b| a >= b), "{answers:?}");
