@@ -4,7 +4,7 @@
 //! sent, woken or dropped under the lock, because a permit that is dropped comes back in here.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, PoisonError};
 
 use elasticserve_core::ids::{BackendId, RequestId, TenantId};
 use elasticserve_core::outcome::{How, RejectReason};
@@ -13,10 +13,14 @@ use elasticserve_core::sched::{
     Rejection, Scheduler, Settings, Shadow, Ticket, Totals, Used, Word,
 };
 use elasticserve_core::time::{Span, Tick};
-use tokio::sync::{Notify, oneshot};
+use tokio::sync::Notify;
 
 use crate::clock::Clock;
 use crate::permit::Permit;
+use crate::sync::{Mutex, MutexGuard, oneshot};
+
+#[cfg(all(test, loom_models))]
+mod loom_models;
 
 type Answer = Result<Permit, Refused>;
 type Waiter = oneshot::Sender<Answer>;

@@ -18,6 +18,7 @@
 //! | [`decisions`] | one line about each scheduled request |
 //! | `headers`, `body` | what is read, forwarded and left out |
 //! | `admit`, `permit` | the scheduler behind one lock; the right to a seat as a value |
+//! | `sync` | what that lock and the answers are made of, so that loom can stand in |
 //! | `upstream`, `health` | connections to the backends; whether they are up |
 //! | `relay` | the response body that carries the permit |
 //! | `reply` | every answer that the gateway gives itself |
@@ -42,6 +43,7 @@ mod relay;
 mod reply;
 mod route;
 mod state;
+mod sync;
 mod task;
 mod upstream;
 

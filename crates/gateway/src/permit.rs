@@ -9,9 +9,9 @@ use elasticserve_core::ids::BackendId;
 use elasticserve_core::outcome::How;
 use elasticserve_core::sched::{Observation, Ticket, Used, Word};
 use elasticserve_core::time::Span;
-use tokio::sync::oneshot;
 
 use crate::admit::Admission;
+use crate::sync::oneshot;
 
 /// A permit. Released by [`Permit::release`], or by being dropped: a future or body that is dropped
 /// unfinished means that the client has gone.
