@@ -21,7 +21,6 @@ impl Clock {
 
     /// The time that the model has set: loom repeats a run exactly, which a real clock would not.
     #[cfg(all(test, loom_models))]
-    #[expect(clippy::unused_self, reason = "stands in for the real clock")]
     pub(crate) fn now(self) -> Tick {
         crate::sync::model_time::now()
     }
