@@ -255,6 +255,7 @@ mod tests {
     #[test]
     fn a_clock_that_jumps_back_gives_zero_not_a_wrapped_length() {
         assert_eq!(Tick::from_nanos(5).since(Tick::from_nanos(9)), Span::ZERO);
+        assert_eq!(Tick::from_nanos(5).before(Span::from_nanos(9)), Tick::ZERO);
         assert_eq!(Tick::MAX + Span::from_secs(1), Tick::MAX);
     }
 

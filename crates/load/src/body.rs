@@ -242,7 +242,7 @@ mod tests {
         let made = bodies(&config(Endpoint::Completions), &plan);
         assert_eq!((ids(&made[0]).len(), ids(&made[1]).len()), (20, 20));
         assert_eq!(ids(&made[0])[..12], ids(&made[1])[..12]);
-        assert_ne!(ids(&made[0])[12..], ids(&made[1])[12..]);
+        assert_ne!(ids(&made[0])[12], ids(&made[1])[12]);
         let other = LoadConfig { salt: Some("other".into()), ..config(Endpoint::Completions) };
         assert_ne!(ids(&bodies(&other, &plan)[0])[..12], ids(&made[0])[..12], "the salt comes first");
         let chats = bodies(&config(Endpoint::Chat), &plan);
@@ -253,7 +253,8 @@ mod tests {
     #[test]
     fn equal_block_hashes_are_equal_tokens_and_the_length_is_exact() {
         let trace = "{\"timestamp\":0,\"input_length\":1100,\"output_length\":5,\"hash_ids\":[1,2,3]}\n\
-                     {\"timestamp\":1,\"input_length\":1536,\"output_length\":5,\"hash_ids\":[1,2,4]}\n";
+                     {\"timestamp\":1,\"input_length\":1536,\"output_length\":5,\"hash_ids\":[1,2,4]}\n\
+                     {\"timestamp\":2,\"input_length\":600,\"output_length\":5,\"hash_ids\":[2,5]}\n";
         let tenants = vec![PlanTenant::new("default", 1.0, Slo::default())];
         let options = TraceOptions { speed_up: 1.0, limit: None, tenants };
         let plan = read_trace(TraceFormat::Mooncake, trace, "t", &options).unwrap();
@@ -262,6 +263,11 @@ mod tests {
         assert_eq!(ids(&made[0])[..1024], ids(&made[1])[..1024]);
         assert_ne!(ids(&made[0])[1024..1040], ids(&made[1])[1024..1040]);
         assert_ne!(ids(&made[0])[..512], ids(&made[0])[512..1024]);
+        assert_eq!(
+            (ids(&made[2]).len(), &ids(&made[2])[..512]),
+            (600, &ids(&made[0])[512..1024]),
+            "wherever it stands"
+        );
     }
 
     #[test]
@@ -283,6 +289,16 @@ mod tests {
             assert_eq!(turn[1], json!({"role": "assistant", "content": "it \"said\"\n\u{20ac}"}));
             assert_eq!(turn[2], messages(bodies.planned(&second, None))[0]);
         }
+    }
+
+    #[test]
+    fn texts_that_are_not_made_here_stand_behind_the_mark_of_the_run_once() {
+        let bodies = Bodies::new(&config(Endpoint::Chat), "m", Arc::new(plan()));
+        let mut body = String::new();
+        bodies.write_text(&mut body, &Source::Given("one"), true);
+        bodies.write_text(&mut body, &Source::Given("two"), false);
+        let mark = body.strip_suffix("onetwo").unwrap();
+        assert!(mark.len() >= 16 && mark.ends_with(' '), "{mark:?}");
     }
 
     #[test]

@@ -60,6 +60,15 @@ mod tests {
     use super::*;
 
     #[test]
+    fn the_clock_stands_at_zero_until_it_starts_and_then_counts() {
+        assert_eq!(Clock::starting_in(Duration::from_secs(3600)).now(), Tick::ZERO);
+        let clock = Clock { origin: Instant::now().checked_sub(Duration::from_millis(5)).unwrap() };
+        let (first, second) = (clock.now(), clock.now());
+        assert!(Tick::from_nanos(5_000_000) <= first && first <= second, "{first:?}, {second:?}");
+        assert!(clock.instant(second) <= Instant::now());
+    }
+
+    #[test]
     fn wall_clock_times_are_calendar_dates() {
         let at = |s| rfc3339(SystemTime::UNIX_EPOCH + Duration::from_secs(s));
         assert_eq!(at(0), "1970-01-01T00:00:00.000Z");

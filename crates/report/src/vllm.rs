@@ -175,6 +175,7 @@ mod tests {
         let mut manifest = manifest("mine", &plan(&[("a", 1.0)]));
         manifest.plan.count = rows.len() as u32;
         manifest.plan.window = Some(Span::from_secs(4));
+        manifest.max_in_flight = Some(8);
         manifest.started = Some("2026-11-30T06:15:00.123Z".into());
         manifest.metadata.insert("gpu".into(), "none".into());
         Run { manifest, rows, torn: false }
@@ -184,6 +185,8 @@ mod tests {
         let mut late = answered(1, "a", 500, 400);
         // Sent 100 ms after its time: its latency from the send is 300 ms.
         late.send_started = Some(crate::fixture::ms(600));
+        // Two of its three tokens came as one event, and the server counted its prompt.
+        (late.gaps, late.input_tokens) = (vec![Span::from_millis(20)], Some(250));
         let mut rejected = ended(2, "a", 900, 12, Terminal::Rejected);
         rejected.error = Some("try later".into());
         run(vec![late, answered(0, "a", 0, 200), rejected, ended(3, "a", 1000, 0, Terminal::UnsentClientCap)])
@@ -200,11 +203,16 @@ mod tests {
         );
         // By hand: from the send 200 and 300 ms; NumPy: mean 250, std 50, median 250.
         assert_eq!((number("mean_ttft_ms"), number("std_ttft_ms"), number("median_ttft_ms")), (250.0, 50.0, 250.0));
-        assert_eq!((number("mean_e2el_ms"), number("mean_tpot_ms"), number("mean_itl_ms")), (270.0, 10.0, 10.0));
+        // Gaps of 20, 10 and 10 ms; two times 20 ms for two further tokens.
+        assert_eq!((number("mean_e2el_ms"), number("mean_tpot_ms")), (270.0, 10.0));
+        assert!((number("mean_itl_ms") - 40.0 / 3.0).abs() < 1e-9);
         // The last row ends at 0.92 s; both whole answers are good, in a window of 4 s.
         assert_eq!((number("duration"), number("request_goodput")), (0.92, 0.5));
         assert!((number("output_throughput") - 6.0 / 0.92).abs() < 1e-9);
-        assert!((number("total_token_throughput") - (6.0 + 512.0) / 0.92).abs() < 1e-9);
+        assert_eq!((number("total_input_tokens"), number("total_output_tokens")), (506.0, 6.0));
+        assert!((number("total_token_throughput") - (6.0 + 506.0) / 0.92).abs() < 1e-9);
+        assert!((number("request_throughput") - 2.0 / 0.92).abs() < 1e-9);
+        assert_eq!((number("max_concurrency"), number("max_concurrent_requests")), (8.0, 200.0));
         assert_eq!(result["gpu"], "none");
         assert!(result.get("ttfts").is_none());
     }
@@ -229,8 +237,10 @@ mod tests {
         assert_eq!(result["ttfts"], json!([0.2, 0.3, null, null]));
         assert_eq!(result["queue_times"], json!([0.0, 0.1, 0.0, null]));
         assert_eq!(result["start_times"], json!([0.0, 0.6, 0.9, null]));
-        assert_eq!(result["itls"], json!([[0.01, 0.01], [0.01, 0.01], [], []]));
+        assert_eq!(result["itls"], json!([[0.01, 0.01], [0.02], [], []]));
         assert_eq!(result["errors"], json!(["", "", "rejected: try later", "unsent_client_cap"]));
         assert_eq!(result["output_lens"], json!([3, 3, null, null]));
+        assert_eq!(result["input_lens"], json!([256, 250, 256, 256]));
+        assert_eq!(result["latencies"], json!([0.22, 0.32, 0.012, null]));
     }
 }

@@ -4,8 +4,9 @@ use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
 use elasticserve_core::outcome::Terminal;
+use serde_json::{Value, json};
 
-use super::server::{Act, Server, answer};
+use super::server::{Act, Received, Server, answer};
 use super::{rows, states};
 
 fn load(server: &Server, folder: &Path, more: &[&str]) -> Command {
@@ -15,15 +16,20 @@ fn load(server: &Server, folder: &Path, more: &[&str]) -> Command {
 
 /// A run whose lengths are said by something else.
 fn replay(server: &Server, folder: &Path, more: &[&str]) -> Command {
+    load_from(&format!("http://{}", server.addr), folder, more)
+}
+
+/// A run against a URL.
+pub(super) fn load_from(url: &str, folder: &Path, more: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_elasticserve"));
-    command.args(["load", "--url", &format!("http://{}", server.addr), "--model", "m"]);
+    command.args(["load", "--url", url, "--model", "m"]);
     command.arg("--result-dir").arg(folder).args(more);
     command.env_remove("OPENAI_API_KEY").env_remove("OPENAI_BASE_URL");
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     command
 }
 
-async fn output(mut command: Command) -> Output {
+pub(super) async fn output(mut command: Command) -> Output {
     tokio::task::spawn_blocking(move || command.output()).await.unwrap().unwrap()
 }
 
@@ -136,4 +142,52 @@ async fn a_saved_result_has_vllms_names_and_holds_no_key() {
     let output = tokio::task::spawn_blocking(move || command.output()).await.unwrap().unwrap();
     assert_eq!(output.status.code(), Some(64));
     assert!(text(&output.stderr).contains("--result-filename"));
+}
+
+/// Runs a plan of six prompts and gives them as the server got them, in the order of the plan.
+async fn prompts(server: &Server, folder: &Path, more: &[&str]) -> Vec<Value> {
+    let before = server.received().len();
+    let plan = ["--request-rate", "200", "--num-prompts", "6", "--seed", "3", "--measure-ceiling", "off"];
+    let output = output(replay(server, folder, &[&plan[..], more].concat())).await;
+    let mut received: Vec<Received> = server.received().split_off(before);
+    received.retain(|request| !request.is_warmup());
+    received.sort_by_key(Received::index);
+    assert_eq!(received.len(), 6, "{}", text(&output.stderr));
+    received.iter().map(|request| request.json()["prompt"].clone()).collect()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_two_runs_share_the_first_block_of_a_prompt_unless_that_is_asked_for() {
+    let server = Server::start(|_| answer()).await;
+    let folder = tempfile::tempdir().unwrap();
+    let mut runs = Vec::new();
+    for (run, salt) in [("a", None), ("b", None), ("c", Some("--no-salt")), ("d", Some("--no-salt"))] {
+        let lengths = ["--random-input-len", "16", "--random-output-len", "2"];
+        let more: Vec<&str> = lengths.into_iter().chain(salt).collect();
+        runs.push(prompts(&server, &folder.path().join(run), &more).await);
+    }
+    let [a, b, c, d] = runs.try_into().unwrap();
+    assert_eq!(c, d);
+    for (i, own) in a.iter().enumerate() {
+        assert!(own.as_array().unwrap().len() == 16 && *own != b[i] && *own != c[i] && b[i] != c[i], "{own}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_mark_of_a_run_stands_in_front_of_the_texts_of_a_dataset() {
+    let server = Server::start(|_| answer()).await;
+    let folder = tempfile::tempdir().unwrap();
+    let (data, question) = (folder.path().join("talk.json"), "Which lakes are the largest ones?");
+    let talk = json!([{ "conversations": [{ "from": "human", "value": question }, { "from": "gpt", "value": "Vänern, Vättern and Mälaren." }] }]);
+    std::fs::write(&data, talk.to_string()).unwrap();
+    let mut marks = Vec::new();
+    for run in ["a", "b"] {
+        let prompts = prompts(&server, &folder.path().join(run), &["--dataset-path", data.to_str().unwrap()]).await;
+        assert!(prompts.iter().all(|prompt| *prompt == prompts[0]), "texts of one run still share what they share");
+        marks.push(prompts[0].as_str().unwrap().strip_suffix(question).unwrap().to_owned());
+    }
+    assert!(marks[0] != marks[1] && marks.iter().all(|mark| mark.len() >= 16), "{marks:?}");
+    let more = ["--dataset-path", data.to_str().unwrap(), "--no-salt"];
+    let plain = prompts(&server, &folder.path().join("c"), &more).await;
+    assert!(plain.iter().all(|prompt| prompt == question), "{plain:?}");
 }

@@ -6,7 +6,7 @@ use elasticserve_core::work::Turn;
 use elasticserve_load::Endpoint;
 use serde_json::{Value, json};
 
-use super::server::{STREAM, event, head, whole};
+use super::server::{STREAM, event, finish, head, token, whole};
 use super::*;
 
 /// A conversation of so many turns; with a history its prompts carry it.
@@ -51,12 +51,19 @@ async fn a_later_turn_carries_the_turns_before_it_and_what_the_server_said_to_th
 }
 
 #[tokio::test]
-async fn streamed_text_is_what_a_later_turn_carries() {
-    let server = Server::start(|_| answer()).await;
-    let (_, rows) = ended(&config(&server), &conversation(2, true)).await;
-    assert_eq!(states(&rows), [Terminal::Completed; 2]);
+async fn streamed_texts_are_what_a_later_turn_carries_in_their_order() {
+    let server = Server::start(|request| {
+        let text = json!({ "choices": [{ "text": format!(" answer {}", request.index()), "finish_reason": null }] });
+        [vec![head("200 OK", STREAM), event(&text.to_string()), token()], finish(2)].concat()
+    })
+    .await;
+    let (_, rows) = ended(&config(&server), &conversation(3, true)).await;
+    assert_eq!(states(&rows), [Terminal::Completed; 3]);
     let prompt = |i: usize| server.received()[i].json()["prompt"].as_str().unwrap().to_owned();
-    assert!(prompt(1).starts_with(&format!("{}\n hi hi\n", prompt(0))), "{}", prompt(1));
+    for before in [0, 1] {
+        let start = format!("{}\n answer {before} hi\n", prompt(before));
+        assert!(prompt(before + 1).starts_with(&start), "{}", prompt(before + 1));
+    }
 }
 
 #[tokio::test]
@@ -104,6 +111,31 @@ async fn a_whole_answer_that_a_validator_does_not_accept_is_invalid_and_says_why
     assert_eq!(rows[1].error.as_deref(), Some("regex:^(yes|no)$: no match"));
     assert!(rows[1].end.is_some() && rows[1].first_content.is_some());
     assert_eq!(manifest.metadata["validators"], "regex:^(yes|no)$; command:! grep -q maybe");
+}
+
+#[tokio::test]
+async fn each_kind_of_validator_alone_makes_an_answer_invalid() {
+    // Two tokens are planned for each.
+    let server = Server::start(|request| {
+        let (text, tokens) = if request.index() == 0 { ("{}", 2) } else { ("[]", 3) };
+        let choice = json!({ "message": { "content": text }, "finish_reason": "stop" });
+        let body = json!({ "choices": [choice], "usage": { "prompt_tokens": 4, "completion_tokens": tokens } });
+        whole("200 OK", "content-type: application/json\r\n", &body.to_string())
+    })
+    .await;
+    let folder = tempfile::tempdir().unwrap();
+    let schema = folder.path().join("schema.json");
+    std::fs::write(&schema, r#"{"type":"object"}"#).unwrap();
+    let schema = format!("json-schema:{}", schema.display());
+    for rule in ["regex:^[{]", &schema, "length:exact", "command:grep -q {"] {
+        let mut config =
+            LoadConfig { endpoint: Endpoint::Chat, streaming: false, ignore_eos: false, ..config(&server) };
+        config.validators = vec![rule.parse().unwrap()];
+        let (_, rows) = ended(&config, &at_once(2)).await;
+        assert_eq!(states(&rows), [Terminal::Completed, Terminal::InvalidAnswer], "{rule}");
+        let why = rows[1].error.as_deref().unwrap();
+        assert!(why.starts_with(rule), "{why}");
+    }
 }
 
 #[tokio::test]

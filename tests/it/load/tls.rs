@@ -127,3 +127,29 @@ async fn a_server_that_speaks_no_tls_is_refused_with_the_reason() {
     assert_eq!(rows[0].state, Terminal::Refused);
     assert!(rows[0].error.as_deref().unwrap().contains("TLS"), "{:?}", rows[0].error);
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_command_trusts_the_public_authorities_unless_its_flags_say_otherwise() {
+    let server = Server::start(|_| answer()).await;
+    let (good, other) =
+        (Front::start(server.addr, "localhost").await, Front::start(server.addr, "elsewhere.test").await);
+    let folder = tempfile::tempdir().unwrap();
+    let pem = |name: &str, front: &Front| {
+        let file = folder.path().join(name);
+        std::fs::write(&file, &front.pem).unwrap();
+        file.to_str().unwrap().to_owned()
+    };
+    let (trusted, another) = (pem("good.pem", &good), pem("other.pem", &other));
+    let plan = ["--request-rate", "200", "--num-prompts", "1", "--random-input-len", "16", "--random-output-len", "2"];
+    for (run, front, flags, state) in [
+        ("default", &good, &[][..], Terminal::Refused),
+        ("cacert", &good, &["--cacert", &trusted], Terminal::Completed),
+        ("another", &good, &["--cacert", &another], Terminal::Refused),
+        ("insecure", &other, &["--insecure"], Terminal::Completed),
+    ] {
+        let (url, run) = (format!("https://localhost:{}", front.addr.port()), folder.path().join(run));
+        let more = [&plan[..], &["--measure-ceiling", "off"], flags].concat();
+        let output = super::command::output(super::command::load_from(&url, &run, &more)).await;
+        assert_eq!(states(&rows(&run)), [state], "{flags:?}: {}", String::from_utf8_lossy(&output.stderr));
+    }
+}

@@ -245,7 +245,18 @@ fn ledger_under_jumps(random: &mut Random) {
     });
     let rows: Vec<Row> = rows.collect();
     for row in &rows {
-        let _ = (row.ttft(), row.ttft_from_send(), row.tpot(), row.e2e(), row.send_lag(), row.is_good(&Slo::default()));
+        let _ = row.is_good(&Slo::default());
+        // A length that went below zero and wrapped is greater than the time at which it ends.
+        let latest = row.end.max(row.last_content).unwrap();
+        for (span, end) in [
+            (row.ttft(), row.first_content),
+            (row.ttft_from_send(), row.first_content),
+            (row.tpot(), Some(latest)),
+            (row.e2e(), row.end),
+            (row.send_lag(), row.send_started),
+        ] {
+            assert!(span.is_none_or(|span| span <= end.unwrap().since(Tick::ZERO)), "{span:?} in {row:?}");
+        }
     }
     let run = Run { manifest: manifest_of(&plan), rows, torn: false };
     let summary = serde_json::to_value(Summary::of(&run)).unwrap();

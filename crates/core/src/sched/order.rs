@@ -176,3 +176,52 @@ impl OrderState {
         self.latest = self.latest.max(tags.next());
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ONE: NonZeroU32 = NonZeroU32::MIN;
+
+    fn ns(n: u64) -> Span {
+        Span::from_nanos(n)
+    }
+
+    fn tag(n: u64) -> VirtualTime {
+        VirtualTime::default().after(ns(n), ONE)
+    }
+
+    /// Tenant 0 was charged 10 ns, had nothing for a while, and waits again from virtual time 100 on.
+    fn back_at_100() -> (OrderState, Charge) {
+        let mut state = OrderState::new(Order::Wfq, [ONE, ONE].into_iter());
+        state.became_eligible(0);
+        let charge = state.dispatched(0, ns(10));
+        state.became_eligible(1);
+        state.dispatched(1, ns(100));
+        state.dispatched(1, ns(100));
+        state.became_eligible(0);
+        assert_eq!(state.start_tag(0), tag(100));
+        (state, charge)
+    }
+
+    #[test]
+    fn what_is_settled_of_an_earlier_turn_counts_only_beyond_where_the_tenant_came_back() {
+        for (cost, next) in [(1, 100), (60, 100), (100, 100), (130, 130)] {
+            let (mut state, charge) = back_at_100();
+            state.settle(0, charge, ns(cost));
+            assert_eq!(state.start_tag(0), tag(next), "10 ns turned out to be {cost}");
+        }
+    }
+
+    #[test]
+    fn what_is_settled_of_an_earlier_turn_takes_nothing_from_what_was_charged_since() {
+        for (cost, next) in [(1, 130), (60, 130), (130, 160)] {
+            let (mut state, charge) = back_at_100();
+            let own = state.dispatched(0, ns(30));
+            state.settle(0, charge, ns(cost));
+            assert_eq!(state.start_tag(0), tag(next), "10 ns turned out to be {cost}");
+            state.settle(0, own, ns(20));
+            assert_eq!(state.start_tag(0), tag(next - 10));
+        }
+    }
+}
