@@ -42,7 +42,7 @@ Exit codes:
 #[derive(clap::Args)]
 #[command(override_usage = USAGE, after_help = AFTER_HELP)]
 pub(crate) struct Args {
-    /// The server, such as http://127.0.0.1:8000 or https://llm.example.org.
+    /// The server, such as http://127.0.0.1:8000; https is spoken too.
     #[arg(long, visible_alias = "base-url", env = "OPENAI_BASE_URL", hide_env_values = true, value_name = "URL", help_heading = TARGET)]
     #[arg(required_unless_present_any = ["plan_only", "scenario"])]
     pub(super) url: Option<BaseUrl>,
