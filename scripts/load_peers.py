@@ -26,7 +26,7 @@ import time
 FIRST_MS, GAP_MS, TOKENS = 50, 10, 100
 RATE_SECONDS = 3
 LATE = 1.02
-LIMIT_S = 240
+LIMIT_S = 120
 TOKENIZER = "tokenizer"
 
 
