@@ -9,7 +9,7 @@ Rate: constant arrivals at a rate for 3 s against a server that answers at once.
 ended well and the sends took at most 2 % longer than planned. (What is late by less does not show in what these tools
 write; `scripts/load-bench` has our own send lag.)
 
-CPU is user and system time of the tool and its children, less that of a run of one request: its start-up. Memory is the
+CPU is user and system time of the tool and its children, less that of a run of two requests: its start-up. Memory is the
 peak over the tool's processes of their resident sets, sampled, so pages that they share count more than once.
 """
 import argparse
@@ -225,6 +225,11 @@ def quantile(values, p):
     return ordered[low] + (place - low) * (ordered[min(low + 1, len(ordered) - 1)] - ordered[low])
 
 
+def above(cost, startup, per):
+    """What a cost is above the start-up's, for each of `per`; None where it is lost in the start-up's own spread."""
+    return (cost - startup) / max(1, per) if cost > 1.2 * startup else None
+
+
 class Bench:
     def __init__(self, bench, scratch):
         self.bench, self.scratch, self.number = bench, scratch, 0
@@ -250,7 +255,7 @@ class Bench:
 
     def startup(self, tool, binary):
         server = Server(self.bench, "null")
-        _, cost, problem = self.once(tool, binary, server.url, 1, 1, 1)
+        _, cost, problem = self.once(tool, binary, server.url, 2, 2, 1)
         server.end()
         return cost or {"cpu_s": 0.0, "memory_mib": 0.0}, problem
 
@@ -270,8 +275,8 @@ class Bench:
             "streams": streams, "completed": reading.completed,
             "ttft_error_ms": {f"p{round(p * 100)}": error(reading.ttfts, ttfts, p) for p in (0.5, 0.99)},
             "gap_error_ms": {f"p{round(p * 100)}": error(reading.gaps, gaps, p) for p in (0.5, 0.99)},
-            "cpu_us_per_event": (cost["cpu_s"] - startup["cpu_s"]) * 1e6 / max(1, reading.completed * TOKENS),
-            "memory_kib_per_stream": (cost["memory_mib"] - startup["memory_mib"]) * 1024 / streams,
+            "cpu_us_per_event": above(cost["cpu_s"] * 1e6, startup["cpu_s"] * 1e6, reading.completed * TOKENS),
+            "memory_kib_per_stream": above(cost["memory_mib"] * 1024, startup["memory_mib"] * 1024, streams),
             "memory_mib": cost["memory_mib"],
         }
 
@@ -287,7 +292,7 @@ class Bench:
             "rate": rate, "completed": reading.completed, "asked": count, "sends_took_s": took,
             "delivered": reading.completed >= count and took <= RATE_SECONDS * LATE,
             "ttft_p99_ms": quantile(reading.ttfts, 0.99) if reading.ttfts else None,
-            "cpu_us_per_request": (cost["cpu_s"] - startup["cpu_s"]) * 1e6 / max(1, reading.completed),
+            "cpu_us_per_request": above(cost["cpu_s"] * 1e6, startup["cpu_s"] * 1e6, reading.completed),
         }
 
 
