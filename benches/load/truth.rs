@@ -72,7 +72,13 @@ async fn connection(mut stream: TcpStream, pace: Pace, rows: Sender<Truth>) -> s
     stream.set_nodelay(true)?;
     while let Some((head, body)) = request(&mut stream).await? {
         if head.starts_with("GET ") {
-            stream.write_all(b"HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\n\r\n").await?;
+            // Other tools ask whether it is well, and what it serves, before they begin.
+            let models = r#"{"object":"list","data":[{"id":"m","object":"model"}]}"#;
+            let head = format!(
+                "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n",
+                models.len()
+            );
+            stream.write_all(format!("{head}{models}").as_bytes()).await?;
             continue;
         }
         let asked = Instant::now();
