@@ -315,7 +315,7 @@ def main():
     parser.add_argument("tools", nargs="*")
     parser.add_argument("--streams", default="100,1000")
     parser.add_argument("--rates", default="100,400,1600,6400")
-    args = parser.parse_args()
+    args = parser.parse_intermixed_args()
     numbers = lambda text: [int(word) for word in text.split(",") if word]
     with tempfile.TemporaryDirectory(prefix="load-peers-") as folder:
         scratch = pathlib.Path(folder)
