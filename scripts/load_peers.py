@@ -139,8 +139,8 @@ def vllm(binary, url, rate, count, tokens, work):
 
 
 def aiperf(binary, url, rate, count, tokens, work):
-    command = [binary, "profile", "--model", "m", "--url", url, "--endpoint-type", "chat", "--streaming", "--tokenizer",
-               str(work / TOKENIZER), "--request-rate", str(rate), "--arrival-pattern", "constant", "--request-count",
+    command = [binary, "profile", "--model", "m", "--url", url, "--endpoint-type", "completions", "--streaming",
+               "--tokenizer", str(work / TOKENIZER), "--request-rate", str(rate), "--arrival-pattern", "constant", "--request-count",
                str(count), "--isl", "16", "--osl", str(tokens), "--use-server-token-count", "--ui", "none",
                "--output-artifact-dir", "out"]
 
