@@ -5,6 +5,7 @@
 mod fairness;
 mod limits;
 mod model;
+mod overload;
 mod random;
 
 use std::collections::BTreeMap;
