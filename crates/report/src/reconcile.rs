@@ -98,8 +98,7 @@ pub(crate) fn invalid(run: &Run, outcomes: &[&Row], complete: bool, send_lag: &D
         ));
     }
     // A user whose answer failed goes no further: that is the model's, and no stop.
-    let stopped = !matches!(run.manifest.plan.model, LoadModel::Sessions { .. })
-        || run.manifest.end.is_none_or(|end| end.interrupted);
+    let stopped = in_order(run) || run.manifest.end.is_none_or(|end| end.interrupted);
     let aborted = count(Terminal::UnsentAbort);
     if stopped && aborted > 0 {
         reasons.push(format!("the run was stopped with {} not yet sent", counted(aborted, "arrival")));

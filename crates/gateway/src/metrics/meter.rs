@@ -1,0 +1,190 @@
+//! The account of one request, from its offer to its end.
+
+use std::sync::Arc;
+
+use elasticserve_core::ids::{BackendId, TenantId};
+use elasticserve_core::openai::Usage;
+use elasticserve_core::outcome::How;
+use elasticserve_core::sched::{Used, Word};
+use elasticserve_core::slo::Slo;
+use elasticserve_core::time::{Span, Tick};
+
+use super::Metrics;
+use crate::clock::Clock;
+use crate::decisions::{Decided, Decision, DecisionLog, Happened};
+
+/// A decision whose end is not known yet, and where it goes then.
+pub(crate) struct Draft {
+    pub(crate) decision: Decision,
+    pub(crate) log: DecisionLog,
+}
+
+/// Whose a request is, when it came, and by what it is judged.
+pub(crate) struct Account {
+    pub(crate) tenant: TenantId,
+    pub(crate) arrived: Tick,
+    pub(crate) slo: Slo,
+    pub(crate) draft: Option<Box<Draft>>,
+}
+
+/// The account of one scheduled request. Dropped without an end, it counts the client as gone.
+pub(crate) struct Meter {
+    metrics: Arc<Metrics>,
+    clock: Clock,
+    account: Account,
+    first_content: Option<Tick>,
+    last_content: Option<Tick>,
+    content_events: u32,
+    usage: Option<Usage>,
+    ended: bool,
+}
+
+/// What was measured of an answer.
+struct Measured {
+    ttft: Option<Span>,
+    tpot: Option<Span>,
+    e2e: Span,
+    output: Option<u32>,
+}
+
+impl Meter {
+    pub(crate) fn start(metrics: Arc<Metrics>, clock: Clock, account: Account) -> Self {
+        Self {
+            metrics,
+            clock,
+            account,
+            first_content: None,
+            last_content: None,
+            content_events: 0,
+            usage: None,
+            ended: false,
+        }
+    }
+
+    /// It got a permit of that backend after so long a wait.
+    pub(crate) fn granted(&mut self, backend: BackendId, waited: Span) {
+        self.metrics.waited(self.account.tenant, waited);
+        let at_ms = self.so_far().as_millis_f64();
+        if let Some(draft) = &mut self.account.draft {
+            draft.decision.decided = Decided { granted: true, reason: None, at_ms, backend: Some(backend.0) };
+        }
+    }
+
+    /// Content came, in so many events; the time since the content before.
+    pub(crate) fn content(&mut self, events: u32) -> Option<Span> {
+        let now = self.clock.now();
+        self.first_content.get_or_insert(now);
+        self.content_events += events;
+        self.last_content.replace(now).map(|before| now.since(before))
+    }
+
+    pub(crate) fn has_content(&self) -> bool {
+        self.first_content.is_some()
+    }
+
+    pub(crate) fn usage(&mut self, usage: Usage) {
+        self.usage = Some(usage);
+    }
+
+    /// The tokens that it took, as far as they are known: the backend's counts, else the events counted here.
+    pub(crate) fn used(&self) -> Used {
+        let counted = Some(self.content_events).filter(|n| *n > 0);
+        Used {
+            input: self.usage.and_then(|u| u.prompt_tokens),
+            output: self.usage.and_then(|u| u.completion_tokens).or(counted),
+        }
+    }
+
+    /// What the shadow policy had decided by the end.
+    pub(crate) fn shadowed(&mut self, word: Option<Word>) {
+        if let Some(draft) = &mut self.account.draft {
+            draft.decision.shadow = word.map(Into::into);
+        }
+    }
+
+    /// The request was turned away.
+    pub(crate) fn refused(mut self, code: &'static str) {
+        self.end(code, "rejected", None);
+    }
+
+    /// The backend gave no answer.
+    pub(crate) fn failed(mut self, code: &'static str) {
+        self.end(code, "missed", None);
+    }
+
+    /// The answer ended. `success` is false for an answer that is an error of the backend's.
+    pub(crate) fn answered(mut self, how: How, success: bool) {
+        let measured = self.measured();
+        if how != How::Finished || !success {
+            let outcome = if how == How::Finished { "backend_error" } else { how.name() };
+            self.end(outcome, "missed", Some(measured));
+            return;
+        }
+        if let Some(figures) = self.metrics.tenants.get(self.account.tenant.index()) {
+            let spans = [(&figures.ttft, measured.ttft), (&figures.tpot, measured.tpot)];
+            for (histogram, span) in spans.into_iter().chain([(&figures.e2e, Some(measured.e2e))]) {
+                if let Some(span) = span {
+                    histogram.observe(span.as_secs_f64());
+                }
+            }
+        }
+        let output = measured.output.unwrap_or(0);
+        self.metrics.count_tokens(self.account.tenant, "output", output);
+        if let Some(input) = self.usage.and_then(|usage| usage.prompt_tokens) {
+            self.metrics.count_tokens(self.account.tenant, "input", input);
+        }
+        let met = self.account.slo.is_met(measured.ttft, measured.tpot, Some(measured.e2e), Some(output));
+        self.end(how.name(), if met { "met" } else { "missed" }, Some(measured));
+    }
+
+    fn so_far(&self) -> Span {
+        self.clock.now().since(self.account.arrived)
+    }
+
+    fn measured(&self) -> Measured {
+        let counted = self.first_content.map(|_| self.content_events);
+        let output = self.usage.and_then(|u| u.completion_tokens).or(counted);
+        let content = self.first_content.zip(self.last_content).map(|(a, b)| b.since(a));
+        let gaps = output.map_or(0, |n| u64::from(n.saturating_sub(1)));
+        Measured {
+            ttft: self.first_content.map(|t| t.since(self.account.arrived)),
+            tpot: content.filter(|_| gaps > 0).map(|c| Span::from_nanos(c.as_nanos() / gaps)),
+            e2e: self.so_far(),
+            output,
+        }
+    }
+
+    /// Counts the end, once, and writes the decision down.
+    fn end(&mut self, outcome: &'static str, result: &'static str, measured: Option<Measured>) {
+        if std::mem::replace(&mut self.ended, true) {
+            return;
+        }
+        self.metrics.ended_of(self.account.tenant, outcome);
+        self.metrics.slo(self.account.tenant, result);
+        let Some(draft) = self.account.draft.take() else { return };
+        let Draft { mut decision, log } = *draft;
+        let measured = measured.unwrap_or_else(|| self.measured());
+        let ms = |span: Option<Span>| span.map(Span::as_millis_f64);
+        decision.result = result.to_owned();
+        if decision.decided.granted {
+            decision.happened = Some(Happened {
+                how: outcome.to_owned(),
+                ttft_ms: ms(measured.ttft),
+                tpot_ms: ms(measured.tpot),
+                e2e_ms: measured.e2e.as_millis_f64(),
+                output_tokens: measured.output,
+            });
+        } else {
+            decision.decided.reason = Some(outcome.to_owned());
+            decision.decided.at_ms = measured.e2e.as_millis_f64();
+        }
+        log.add(decision, &self.metrics);
+    }
+}
+
+impl Drop for Meter {
+    fn drop(&mut self) {
+        let how = if std::thread::panicking() { How::Abandoned } else { How::ClientGone };
+        self.end(how.name(), "cancelled", None);
+    }
+}
