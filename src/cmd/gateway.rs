@@ -200,9 +200,9 @@ mod tests {
             Cli::try_parse_from(words.iter().chain(more)).unwrap().args.into_config().unwrap()
         };
         let alone = read(&[]);
-        assert_eq!((alone.listen.port(), alone.backends[0].permits, alone.queue_depth), (1, 4, 7));
+        assert_eq!((alone.fixed.listen.port(), alone.backends[0].permits, alone.queue_depth), (1, 4, 7));
         let mixed = read(&["--listen", "127.0.0.1:2", "--permits", "9", "--queue-budget", "1s"]);
-        assert_eq!((mixed.listen.port(), mixed.backends[0].permits, mixed.queue_depth), (2, 9, 7));
+        assert_eq!((mixed.fixed.listen.port(), mixed.backends[0].permits, mixed.queue_depth), (2, 9, 7));
         assert_eq!(mixed.queue_budget, Some(Span::from_secs(1)));
         assert_eq!(read(&["--backend", "http://b:2"]).backends[0].authority, "b:2");
     }

@@ -86,7 +86,7 @@ fn readiness(shared: &Shared) -> Response<Full<Bytes>> {
 }
 
 fn metrics(shared: &Shared) -> Response<Full<Bytes>> {
-    let view = shared.admission.view(shared.config.backends.len());
+    let view = shared.admission.view(shared.config().backends.len());
     match shared.metrics.encode(&view, |tenant| shared.admission.lengths(tenant)) {
         Ok(body) => {
             let mut response = Response::new(Full::from(body));

@@ -25,13 +25,11 @@ pub use raw::{
 };
 pub use tenants::{MAX_NAME, MAX_TENANTS, Tenant};
 
-/// A checked configuration.
+/// A checked configuration. All but `fixed` can be replaced while the gateway runs.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
-    /// Where clients connect.
-    pub listen: SocketAddr,
-    /// Where probes and metrics are served.
-    pub admin: SocketAddr,
+    /// What holds for the whole life of a gateway.
+    pub fixed: Fixed,
     /// The servers behind the gateway, at least one.
     pub backends: Vec<Backend>,
     /// Whose requests there are, at least one.
@@ -70,6 +68,15 @@ pub struct Config {
     pub timeouts: Timeouts,
     /// The limits of tenants that have none of their own.
     pub slo: Slo,
+}
+
+/// What is set up once, at the start: it takes a restart to change it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Fixed {
+    /// Where clients connect.
+    pub listen: SocketAddr,
+    /// Where probes and metrics are served.
+    pub admin: SocketAddr,
     /// Where what was learned is kept over a restart.
     pub state: Option<State>,
     /// A file for one line about each scheduled request.

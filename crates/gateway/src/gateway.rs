@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use elasticserve_core::ids::{BackendId, TenantId};
+use elasticserve_core::ids::BackendId;
 use elasticserve_core::outcome::How;
 use elasticserve_core::sched::{AuditError, Totals};
 use tokio::net::TcpListener;
@@ -20,6 +20,7 @@ use crate::config::Config;
 use crate::connection::Ending;
 use crate::decisions::DecisionLog;
 use crate::health::Health;
+use crate::live::Live;
 use crate::metrics::Metrics;
 use crate::proxy::Shared;
 use crate::state::{self, Keeper};
@@ -83,26 +84,27 @@ impl Service {
     fn with_log(config: Config, dial: Arc<dyn Dial>, decisions: Option<DecisionLog>) -> Self {
         let clock = Clock::start();
         let metrics = Metrics::new(&config);
-        let places = config.tenants.iter().enumerate();
+        let admission = Admission::new(&config.scheduler(), config.shadow().as_ref(), clock);
+        let health = Health::unknown(config.backends.len());
+        let live = Live::new(config);
         let shared = Shared {
             clock,
-            admission: Admission::new(&config.scheduler(), config.shadow().as_ref(), clock),
-            upstream: Upstream::new(dial, config.timeouts, TaskTracker::new()),
+            admission,
+            upstream: Upstream::new(dial, Arc::clone(&live), TaskTracker::new()),
+            live,
             metrics,
-            health: Health::unknown(config.backends.len()),
+            health,
             draining: AtomicBool::new(false),
             requests: AtomicU64::new(0),
             instance: u64::from(std::process::id()),
-            tenants: places.map(|(i, t)| (t.name.clone(), TenantId(i as u16))).collect(),
             decisions,
-            config,
         };
         Self { shared: Arc::new(shared), connections: TaskTracker::new(), ending: Ending::default() }
     }
 
     /// Serves one client connection to its end.
     pub async fn serve(&self, stream: impl Stream + 'static) {
-        let timeout = self.shared.config.timeouts.header.to_std();
+        let timeout = self.shared.config().timeouts.header.to_std();
         connection::serve(Arc::clone(&self.shared), stream, timeout, self.ending.clone()).await;
     }
 
@@ -122,7 +124,7 @@ impl Service {
     /// Requests that wait, and permits in use and in total of each backend.
     #[must_use]
     pub fn load(&self) -> (usize, Vec<(u32, u32)>) {
-        let view = self.shared.admission.view(self.shared.config.backends.len());
+        let view = self.shared.admission.view(self.shared.config().backends.len());
         (view.queued, view.permits)
     }
 
@@ -158,11 +160,11 @@ impl Gateway {
     /// # Errors
     /// [`StartError`] names the listener or the file that could not be set up.
     pub async fn start(config: Config) -> Result<Self, StartError> {
-        let data = bind("--listen", config.listen).await?;
-        let admin = bind("--admin", config.admin).await?;
+        let data = bind("--listen", config.fixed.listen).await?;
+        let admin = bind("--admin", config.fixed.admin).await?;
         let addr = |listener: &TcpListener, wanted| listener.local_addr().unwrap_or(wanted);
-        let (data_addr, admin_addr) = (addr(&data, config.listen), addr(&admin, config.admin));
-        let (log, writer) = match &config.decisions {
+        let (data_addr, admin_addr) = (addr(&data, config.fixed.listen), addr(&admin, config.fixed.admin));
+        let (log, writer) = match &config.fixed.decisions {
             None => (None, None),
             Some(path) => {
                 let wrong = |source| StartError::Log { path: path.clone(), source };
@@ -173,12 +175,13 @@ impl Gateway {
         let service = Service::with_log(config, Arc::new(TcpDial), log);
         let shared = &service.shared;
         let (mut logging, log_ends) = (JoinSet::new(), CancellationToken::new());
-        if let Some(state) = &shared.config.state {
+        let config = shared.config();
+        if let Some(state) = &config.fixed.state {
             let wrong = |source| StartError::State { path: state.file.clone(), source };
-            state::restore(state, &shared.config.tenants, &shared.admission, &shared.metrics).map_err(wrong)?;
+            state::restore(state, &config.tenants, &shared.admission, &shared.metrics).map_err(wrong)?;
             let keeper = Keeper {
                 state: state.clone(),
-                tenants: shared.config.tenants.clone().into(),
+                live: Arc::clone(&shared.live),
                 admission: Arc::clone(&shared.admission),
                 metrics: Arc::clone(&shared.metrics),
             };
@@ -188,7 +191,7 @@ impl Gateway {
             logging.spawn(writer.run(Arc::clone(&shared.metrics), log_ends.clone()));
         }
         // Until its first probe a backend is offered work, but does not make the gateway ready.
-        let backends = 0..shared.config.backends.len();
+        let backends = 0..config.backends.len();
         for index in backends.clone() {
             shared.metrics.backend_is(index, false);
         }
@@ -232,7 +235,7 @@ impl Gateway {
         self.service.drain();
         let connections = &self.service.connections;
         connections.close();
-        let grace = self.service.shared.config.timeouts.drain.to_std();
+        let grace = self.service.shared.config().timeouts.drain.to_std();
         let finished = tokio::time::timeout(grace, connections.wait()).await.is_ok();
         let cut = if finished { 0 } else { connections.len() };
         self.service.ending.cut.cancel();

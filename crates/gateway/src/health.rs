@@ -64,7 +64,8 @@ pub(crate) async fn watch(shared: Arc<Shared>, id: BackendId) {
     let mut failures = 0;
     let mut known = None;
     loop {
-        let answer = shared.upstream.send(&shared.config.backends[id.index()], &probe);
+        let backend = shared.config().backends[id.index()].clone();
+        let answer = shared.upstream.send(&backend, &probe);
         let healthy = match tokio::time::timeout(PATIENCE, answer).await {
             Ok(Ok(response)) => response.status().as_u16() < 500,
             Ok(Err(_)) | Err(_) => false,
@@ -79,7 +80,8 @@ pub(crate) async fn watch(shared: Arc<Shared>, id: BackendId) {
 }
 
 fn set(shared: &Shared, id: BackendId, up: bool) {
-    let backend = &shared.config.backends[id.index()].authority;
+    let config = shared.config();
+    let backend = &config.backends[id.index()].authority;
     if up {
         tracing::info!(%backend, "backend is up");
     } else {

@@ -11,6 +11,7 @@
 //! | module | its part of the flow |
 //! |---|---|
 //! | [`config`] | the file and the flags become one checked [`config::Config`] |
+//! | `live` | the configuration in effect, which can be replaced |
 //! | `listen`, `connection` | accept loop, connection cap, HTTP/1 limits, drain |
 //! | `route` | which paths are scheduled, pass by, or do not exist |
 //! | `proxy` | the story of one request |
@@ -36,6 +37,7 @@ mod gateway;
 mod headers;
 mod health;
 mod listen;
+mod live;
 mod metrics;
 mod permit;
 mod proxy;

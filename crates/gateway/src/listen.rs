@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
 use tokio_util::task::TaskTracker;
 
 use crate::connection::{self, Ending};
@@ -20,8 +19,6 @@ x-elasticserve-reason: too_many_connections\r\ncontent-length: 0\r\n\r\n";
 
 /// Accepts clients until it is aborted. While the gateway drains it goes on, so that who comes is told.
 pub(crate) async fn accept(listener: TcpListener, shared: Arc<Shared>, connections: TaskTracker, ending: Ending) {
-    let slots = Arc::new(Semaphore::new(shared.config.max_connections as usize));
-    let header_timeout = shared.config.timeouts.header.to_std();
     loop {
         let stream = match accept_one(&listener).await {
             Ok(stream) => stream,
@@ -31,18 +28,20 @@ pub(crate) async fn accept(listener: TcpListener, shared: Arc<Shared>, connectio
                 continue;
             }
         };
-        let Ok(slot) = Arc::clone(&slots).try_acquire_owned() else {
+        let config = shared.config();
+        // Only this loop adds connections, so what is counted here cannot grow meanwhile.
+        if connections.len() >= config.max_connections as usize {
             shared.metrics.connection_refused();
             turn_away(&stream);
             continue;
-        };
+        }
+        let header_timeout = config.timeouts.header.to_std();
         let serving = connection::serve(Arc::clone(&shared), stream, header_timeout, ending.clone());
         let metrics = Arc::clone(&shared.metrics);
         let tracker = connections.clone();
         connections.spawn(async move {
             metrics.connections_are(tracker.len());
             serving.await;
-            drop(slot);
             metrics.connections_are(tracker.len().saturating_sub(1));
         });
     }

@@ -169,12 +169,12 @@ impl Metrics {
             let help = "Requests by what the policy and the shadow policy decided";
             m.registry.register("shadow_decisions", help, m.shadow.clone());
         }
-        if config.state.is_some() {
+        if config.fixed.state.is_some() {
             m.registry.register("state", "1 for what became of the state file at the start", m.state.clone());
             let failed = "Times that the state could not be written";
             m.registry.register("state_write_failures", failed, m.state_failures.clone());
         }
-        if config.decisions.is_some() {
+        if config.fixed.decisions.is_some() {
             let dropped = "Lines of the decision log that were not written";
             m.registry.register("dropped_decisions", dropped, m.dropped_decisions.clone());
         }

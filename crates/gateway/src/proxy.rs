@@ -1,6 +1,5 @@
 //! The story of one request.
 
-use std::collections::BTreeMap;
 use std::future::poll_fn;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -8,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
-use elasticserve_core::ids::{BackendId, TenantId};
+use elasticserve_core::ids::BackendId;
 use elasticserve_core::openai;
 use elasticserve_core::outcome::{How, RejectReason};
 use elasticserve_core::sched::{Prediction, Rejection, Used};
@@ -21,10 +20,10 @@ use hyper::body::{Body, Frame, Incoming, SizeHint};
 
 use crate::admit::{Admission, Refused};
 use crate::clock::Clock;
-use crate::config::Config;
 use crate::decisions::{Decided, Decision, DecisionLog, Known, Predicted};
 use crate::headers::{self, BACKEND, OUTCOME, QUEUE_MS, Wishes};
 use crate::health::Health;
+use crate::live::{Active, Live};
 use crate::metrics::{Account, Draft, Meter, Metrics};
 use crate::relay::{Relay, RelayError, Work};
 use crate::reply::Refusal;
@@ -34,7 +33,7 @@ use crate::upstream::{Outgoing, Upstream};
 
 /// What the parts of a gateway share.
 pub(crate) struct Shared {
-    pub(crate) config: Config,
+    pub(crate) live: Arc<Live>,
     pub(crate) clock: Clock,
     pub(crate) admission: Arc<Admission>,
     pub(crate) upstream: Upstream,
@@ -45,7 +44,6 @@ pub(crate) struct Shared {
     pub(crate) requests: AtomicU64,
     /// Tells the ids of this process from those of another one.
     pub(crate) instance: u64,
-    pub(crate) tenants: BTreeMap<String, TenantId>,
     /// Where each decision is written down, if it is.
     pub(crate) decisions: Option<DecisionLog>,
 }
@@ -83,14 +81,20 @@ impl Body for Answer {
 }
 
 impl Shared {
+    /// The configuration in effect. A request goes by one all along, so it is asked for once.
+    pub(crate) fn config(&self) -> Arc<Active> {
+        self.live.now()
+    }
+
     /// Answers a request, whatever it is.
     pub(crate) async fn handle(&self, request: Request<Incoming>) -> Response<Answer> {
         let arrived = self.clock.now();
         let own = self.requests.fetch_add(1, Ordering::Relaxed);
         let id = headers::request_id(request.headers(), own, self.instance);
+        let config = self.config();
         let result = match route(request.method(), request.uri().path()) {
-            Route::Scheduled => self.schedule(request, &id, arrived).await,
-            Route::PassBy => self.pass_by(request, &id).await,
+            Route::Scheduled => self.schedule(&config, request, &id, arrived).await,
+            Route::PassBy => self.pass_by(&config, request, &id).await,
             Route::WrongMethod { allow } => Err((Refusal::WrongMethod { allow }, None)),
             Route::Unknown => Err((Refusal::UnknownPath, None)),
         };
@@ -100,38 +104,44 @@ impl Shared {
                 Some(meter) => meter.refused(refusal.code()),
                 None => self.metrics.ended(refusal.code()),
             }
-            refusal.response(&id, self.config.infeasible_status).map(Answer::Own)
+            refusal.response(&id, config.infeasible_status).map(Answer::Own)
         })
     }
 
     /// The way of a request that needs a permit. From the offer on, whatever is dropped here gives
     /// back what it holds: the place in the queue, the permit, the connection to the backend.
-    async fn schedule(&self, request: Request<Incoming>, id: &HeaderValue, arrived: Tick) -> Scheduled {
-        let (outgoing, wishes) = self.take_in(request, id).await.map_err(unmetered)?;
+    async fn schedule(
+        &self,
+        config: &Active,
+        request: Request<Incoming>,
+        id: &HeaderValue,
+        arrived: Tick,
+    ) -> Scheduled {
+        let (outgoing, wishes) = self.take_in(config, request, id).await.map_err(unmetered)?;
         let peek = peek(&outgoing).map_err(unmetered)?;
         let read = self.clock.now();
-        let task = Task::of(&self.config, &wishes, &peek);
+        let task = Task::of(config, &wishes, &peek);
         let offer = task.offer(&wishes, outgoing.body.len() as u64);
         let draft = self.decisions.as_ref().map(|log| {
             let known = task.known(&wishes, &peek, &offer);
-            let decision = self.draft(id, &task, known, arrived, self.admission.predict(&offer));
+            let decision = draft(config, id, &task, known, arrived, self.admission.predict(&offer));
             Box::new(Draft { decision, log: log.clone() })
         });
         let account = Account { tenant: task.tenant, arrived, slo: task.slo, draft };
         let mut meter = Meter::start(Arc::clone(&self.metrics), self.clock, account);
         let waiting = match self.admission.offer(offer) {
             Ok(waiting) => waiting,
-            Err(refused) => return Err(self.rejected(&task, refused, meter)),
+            Err(refused) => return Err(rejected(config, &task, refused, meter)),
         };
         let permit = match waiting.answer().await {
             Ok(permit) => permit,
-            Err(refused) => return Err(self.rejected(&task, refused, meter)),
+            Err(refused) => return Err(rejected(config, &task, refused, meter)),
         };
         let (backend, waited) = (permit.backend(), permit.waited());
         meter.granted(backend, waited);
         self.metrics.spent_itself(self.clock.now().since(read).saturating_sub(waited));
         let mut permit = permit;
-        let sending = self.upstream.send(&self.config.backends[backend.index()], &outgoing);
+        let sending = self.upstream.send(&config.backends[backend.index()], &outgoing);
         // What is dropped unfinished closes its connection to the backend.
         let sent = tokio::select! {
             biased;
@@ -142,14 +152,14 @@ impl Shared {
             Ok(response) => {
                 let success = response.status().is_success();
                 let work = Work { permit, meter, success };
-                Ok(self.answer(response, id, backend, Some((work, waited))))
+                Ok(answer(config, response, id, backend, Some((work, waited))))
             }
             Err(refusal) => {
                 let how = if matches!(refusal, Refusal::DeadlineLost) { How::Aborted } else { How::BackendFailed };
                 tracing::debug!(backend = backend.0, error = %refusal, "no answer from the backend");
                 meter.shadowed(permit.release(how, Used::default()));
                 meter.failed(if how == How::Aborted { how.name() } else { refusal.code() });
-                let mut response = refusal.response(id, self.config.infeasible_status).map(Answer::Own);
+                let mut response = refusal.response(id, config.infeasible_status).map(Answer::Own);
                 response.headers_mut().insert(BACKEND, HeaderValue::from(backend.0));
                 Ok(response)
             }
@@ -157,58 +167,18 @@ impl Shared {
     }
 
     /// The way of a question about the server, which needs no permit.
-    async fn pass_by(&self, request: Request<Incoming>, id: &HeaderValue) -> Scheduled {
-        let (outgoing, _) = self.take_in(request, id).await.map_err(unmetered)?;
+    async fn pass_by(&self, config: &Active, request: Request<Incoming>, id: &HeaderValue) -> Scheduled {
+        let (outgoing, _) = self.take_in(config, request, id).await.map_err(unmetered)?;
         let Some(backend) = self.health.first_open() else {
             return Err(unmetered(Refusal::Rejected(self.nowhere_to_go(), None)));
         };
-        match self.upstream.send(&self.config.backends[backend.index()], &outgoing).await {
+        match self.upstream.send(&config.backends[backend.index()], &outgoing).await {
             Ok(response) => {
                 self.metrics.ended("passed_by");
-                Ok(self.answer(response, id, backend, None))
+                Ok(answer(config, response, id, backend, None))
             }
             Err(error) => Err(unmetered(Refusal::Upstream(error))),
         }
-    }
-
-    /// A decision whose end is not known yet.
-    fn draft(
-        &self,
-        id: &HeaderValue,
-        task: &Task,
-        known: Known,
-        arrived: Tick,
-        predicted: Option<Prediction>,
-    ) -> Decision {
-        let ms = |at: Tick| at.since(arrived).as_millis_f64();
-        Decision {
-            id: id.to_str().unwrap_or_default().to_owned(),
-            tenant: self.config.tenants[task.tenant.index()].name.clone(),
-            tenant_from: if task.named { "header" } else { "default" }.to_owned(),
-            arrived_ms: arrived.since(Tick::ZERO).as_millis_f64(),
-            known,
-            predicted: predicted.map(|p| Predicted {
-                tpot_ms: p.tpot.as_millis_f64(),
-                latest_start_ms: p.latest_start.filter(|at| *at < Tick::MAX).map(ms),
-                start_ms: ms(p.start),
-                basis: Some(p.basis),
-                worth: p.quote.map(|q| q.worth),
-                cost: p.quote.map(|q| q.cost),
-                chance: Some(f64::from(p.chance_permille) / 1000.0),
-            }),
-            decided: Decided::default(),
-            happened: None,
-            result: String::new(),
-            shadow: None,
-        }
-    }
-
-    /// A refusal by the scheduler, with the tenant's name where it is about the tenant.
-    fn rejected(&self, task: &Task, refused: Refused, mut meter: Meter) -> (Refusal, Option<Meter>) {
-        let Refused { rejection, shadow } = refused;
-        meter.shadowed(shadow);
-        let name = rejection.limit.map(|_| self.config.tenants[task.tenant.index()].name.clone());
-        (Refusal::Rejected(rejection, name), Some(meter))
     }
 
     fn nowhere_to_go(&self) -> Rejection {
@@ -218,7 +188,12 @@ impl Shared {
     }
 
     /// Reads a request whole and checks what does not depend on the scheduler.
-    async fn take_in(&self, request: Request<Incoming>, id: &HeaderValue) -> Result<(Outgoing, Wishes), Refusal> {
+    async fn take_in(
+        &self,
+        config: &Active,
+        request: Request<Incoming>,
+        id: &HeaderValue,
+    ) -> Result<(Outgoing, Wishes), Refusal> {
         let (parts, body) = request.into_parts();
         if parts.headers.get_all(header::HOST).iter().count() != 1 {
             return Err(Refusal::Host);
@@ -226,36 +201,12 @@ impl Shared {
         if let Some(encoding) = compressed(&parts.headers) {
             return Err(Refusal::Encoded(encoding));
         }
-        let wishes = Wishes::read(
-            &parts.headers,
-            |name| self.tenants.get(name).copied(),
-            |name| self.config.classes.get(name).copied(),
-        )?;
-        let body = crate::body::read(body, self.config.max_body_bytes, self.config.timeouts.body).await?;
+        let wishes =
+            Wishes::read(&parts.headers, |name| config.tenant(name), |name| config.classes.get(name).copied())?;
+        let body = crate::body::read(body, config.max_body_bytes, config.timeouts.body).await?;
         let path = parts.uri.path_and_query().cloned().unwrap_or(PathAndQuery::from_static("/"));
         let headers = headers::to_backend(&parts.headers, id);
         Ok((Outgoing { method: parts.method, path, headers, body }, wishes))
-    }
-
-    fn answer(
-        &self,
-        response: Response<Incoming>,
-        id: &HeaderValue,
-        backend: BackendId,
-        work: Option<(Work, Span)>,
-    ) -> Response<Answer> {
-        let (mut parts, body) = response.into_parts();
-        let events = headers::is_event_stream(&parts.headers);
-        parts.headers = headers::to_client(&parts.headers, id);
-        parts.headers.insert(BACKEND, HeaderValue::from(backend.0));
-        let outcome = if work.is_some() { "admitted" } else { "passed_by" };
-        parts.headers.insert(OUTCOME, HeaderValue::from_static(outcome));
-        let waited = work.as_ref().map(|(_, waited)| format!("{:.3}", waited.as_millis_f64()));
-        if let Some(waited) = waited.and_then(|w| HeaderValue::from_str(&w).ok()) {
-            parts.headers.insert(QUEUE_MS, waited);
-        }
-        let relay = Relay::new(body, work.map(|(work, _)| work), events, self.config.timeouts.idle);
-        Response::from_parts(parts, Answer::Relayed(Box::new(relay)))
     }
 }
 
@@ -264,6 +215,67 @@ type Scheduled = Result<Response<Answer>, (Refusal, Option<Meter>)>;
 
 fn unmetered(refusal: Refusal) -> (Refusal, Option<Meter>) {
     (refusal, None)
+}
+
+/// A decision whose end is not known yet.
+fn draft(
+    config: &Active,
+    id: &HeaderValue,
+    task: &Task,
+    known: Known,
+    arrived: Tick,
+    predicted: Option<Prediction>,
+) -> Decision {
+    let ms = |at: Tick| at.since(arrived).as_millis_f64();
+    Decision {
+        id: id.to_str().unwrap_or_default().to_owned(),
+        tenant: config.tenants[task.tenant.index()].name.clone(),
+        tenant_from: if task.named { "header" } else { "default" }.to_owned(),
+        arrived_ms: arrived.since(Tick::ZERO).as_millis_f64(),
+        known,
+        predicted: predicted.map(|p| Predicted {
+            tpot_ms: p.tpot.as_millis_f64(),
+            latest_start_ms: p.latest_start.filter(|at| *at < Tick::MAX).map(ms),
+            start_ms: ms(p.start),
+            basis: Some(p.basis),
+            worth: p.quote.map(|q| q.worth),
+            cost: p.quote.map(|q| q.cost),
+            chance: Some(f64::from(p.chance_permille) / 1000.0),
+        }),
+        decided: Decided::default(),
+        happened: None,
+        result: String::new(),
+        shadow: None,
+    }
+}
+
+/// A refusal by the scheduler, with the tenant's name where it is about the tenant.
+fn rejected(config: &Active, task: &Task, refused: Refused, mut meter: Meter) -> (Refusal, Option<Meter>) {
+    let Refused { rejection, shadow } = refused;
+    meter.shadowed(shadow);
+    let name = rejection.limit.map(|_| config.tenants[task.tenant.index()].name.clone());
+    (Refusal::Rejected(rejection, name), Some(meter))
+}
+
+fn answer(
+    config: &Active,
+    response: Response<Incoming>,
+    id: &HeaderValue,
+    backend: BackendId,
+    work: Option<(Work, Span)>,
+) -> Response<Answer> {
+    let (mut parts, body) = response.into_parts();
+    let events = headers::is_event_stream(&parts.headers);
+    parts.headers = headers::to_client(&parts.headers, id);
+    parts.headers.insert(BACKEND, HeaderValue::from(backend.0));
+    let outcome = if work.is_some() { "admitted" } else { "passed_by" };
+    parts.headers.insert(OUTCOME, HeaderValue::from_static(outcome));
+    let waited = work.as_ref().map(|(_, waited)| format!("{:.3}", waited.as_millis_f64()));
+    if let Some(waited) = waited.and_then(|w| HeaderValue::from_str(&w).ok()) {
+        parts.headers.insert(QUEUE_MS, waited);
+    }
+    let relay = Relay::new(body, work.map(|(work, _)| work), events, config.timeouts.idle);
+    Response::from_parts(parts, Answer::Relayed(Box::new(relay)))
 }
 
 /// What a request says about its work. Audio comes as a form, of which nothing is read.

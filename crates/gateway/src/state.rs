@@ -14,6 +14,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::admit::Admission;
 use crate::config::{State, Tenant};
+use crate::live::Live;
 use crate::metrics::{Kept, Metrics};
 
 /// The most bytes of a state file that are read: far more than the bounds of what is learned can fill.
@@ -90,7 +91,7 @@ fn beside(file: &Path, ending: &str) -> PathBuf {
 /// Writes the state every now and then, and once more when it is told to stop.
 pub(crate) struct Keeper {
     pub(crate) state: State,
-    pub(crate) tenants: Arc<[Tenant]>,
+    pub(crate) live: Arc<Live>,
     pub(crate) admission: Arc<Admission>,
     pub(crate) metrics: Arc<Metrics>,
 }
@@ -117,6 +118,6 @@ impl Keeper {
     }
 
     fn write(&self) -> io::Result<()> {
-        write(&self.state.file, &text(&self.tenants, &self.admission)?)
+        write(&self.state.file, &text(&self.live.now().tenants, &self.admission)?)
     }
 }

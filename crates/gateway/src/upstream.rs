@@ -22,7 +22,8 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio_util::task::TaskTracker;
 
-use crate::config::{Backend, Timeouts};
+use crate::config::Backend;
+use crate::live::Live;
 
 /// A connection's bytes, in both directions.
 pub trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
@@ -103,11 +104,11 @@ fn root(error: &ClientError) -> String {
 #[derive(Clone)]
 pub(crate) struct Upstream {
     client: Client<Connector, Full<Bytes>>,
-    timeouts: Timeouts,
+    live: Arc<Live>,
 }
 
 impl Upstream {
-    pub(crate) fn new(dial: Arc<dyn Dial>, timeouts: Timeouts, tasks: TaskTracker) -> Self {
+    pub(crate) fn new(dial: Arc<dyn Dial>, live: Arc<Live>, tasks: TaskTracker) -> Self {
         let client = Client::builder(Tracked(tasks))
             .timer(TokioTimer::new())
             .pool_timer(TokioTimer::new())
@@ -115,8 +116,8 @@ impl Upstream {
             .http1_max_buf_size(MAX_HEAD)
             // Retries are decided here, where it is known what came back.
             .retry_canceled_requests(false)
-            .build(Connector { dial, timeout: timeouts.connect });
-        Self { client, timeouts }
+            .build(Connector { dial, live: Arc::clone(&live) });
+        Self { client, live }
     }
 
     /// Sends a request and waits for the head of the response.
@@ -128,7 +129,7 @@ impl Upstream {
         backend: &Backend,
         outgoing: &Outgoing,
     ) -> Result<Response<Incoming>, UpstreamError> {
-        let limit = self.timeouts.head;
+        let limit = self.live.now().timeouts.head;
         let attempts = async {
             match self.client.request(request(backend, outgoing)?).await {
                 Err(error) if broke_while_idle(&error) => {
@@ -259,7 +260,7 @@ impl AsyncWrite for Counted {
 #[derive(Clone)]
 struct Connector {
     dial: Arc<dyn Dial>,
-    timeout: Span,
+    live: Arc<Live>,
 }
 
 /// A connection took too long to make.
@@ -277,7 +278,7 @@ impl tower_service::Service<Uri> for Connector {
     }
 
     fn call(&mut self, uri: Uri) -> Self::Future {
-        let timeout = self.timeout;
+        let timeout = self.live.now().timeouts.connect;
         let dialing = uri.authority().map(|authority| self.dial.dial(authority));
         Box::pin(async move {
             let dialing =

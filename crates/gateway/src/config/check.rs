@@ -9,7 +9,7 @@ use http::{StatusCode, Uri};
 
 use super::policy;
 use super::raw::{Lengths, RawBackend, RawConfig, RawSlo, RawState, RawTimeouts};
-use super::{Backend, Config, ConfigError, State, Timeouts, tenants, value};
+use super::{Backend, Config, ConfigError, Fixed, State, Timeouts, tenants, value};
 
 impl RawConfig {
     /// Checks everything, fills in the defaults, and reads the engine profile if a file is named.
@@ -41,9 +41,14 @@ impl RawConfig {
         };
         let policy = policy::check(&queue, &predict)?;
         let state = check_state(state, policy.lengths == Lengths::Learned)?;
-        Ok(Config {
+        let fixed = Fixed {
             listen: address("listen", listen.as_deref().unwrap_or("127.0.0.1:8080"))?,
             admin: address("admin", admin.as_deref().unwrap_or("127.0.0.1:9090"))?,
+            state,
+            decisions: log.decisions,
+        };
+        Ok(Config {
+            fixed,
             backends: checked?,
             tenants,
             default_tenant,
@@ -63,8 +68,6 @@ impl RawConfig {
             max_body_bytes: limits.body_bytes.unwrap_or(32 << 20),
             timeouts: timeouts.check()?,
             slo,
-            state,
-            decisions: log.decisions,
         })
     }
 }

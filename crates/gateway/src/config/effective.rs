@@ -37,8 +37,8 @@ impl Config {
         };
         let t = &self.timeouts;
         RawConfig {
-            listen: Some(self.listen.to_string()),
-            admin: Some(self.admin.to_string()),
+            listen: Some(self.fixed.listen.to_string()),
+            admin: Some(self.fixed.admin.to_string()),
             tenants_file: None,
             default_tenant: self.tenants.get(self.default_tenant.index()).map(|t| t.name.clone()),
             backends: Some(self.backends.iter().map(backend).collect()),
@@ -56,10 +56,10 @@ impl Config {
             },
             slo: slo(&self.slo),
             state: RawState {
-                file: self.state.as_ref().map(|s| s.file.clone()),
-                interval: self.state.as_ref().and_then(|s| exact(s.interval)),
+                file: self.fixed.state.as_ref().map(|s| s.file.clone()),
+                interval: self.fixed.state.as_ref().and_then(|s| exact(s.interval)),
             },
-            log: RawLog { decisions: self.decisions.clone() },
+            log: RawLog { decisions: self.fixed.decisions.clone() },
         }
     }
 

@@ -11,7 +11,7 @@ const BACKEND: &str = "[[backends]]\nurl = 'http://h:1'\n";
 #[test]
 fn a_backend_is_all_that_is_needed() {
     let config = check(BACKEND).unwrap();
-    assert_eq!(config.listen.to_string(), "127.0.0.1:8080");
+    assert_eq!(config.fixed.listen.to_string(), "127.0.0.1:8080");
     assert_eq!(config.backends[0].permits, 32);
     assert_eq!(config.queue_budget, None);
 }
