@@ -17,7 +17,7 @@
 //! | [`health`] | what a run shows of the generator itself, and what is tolerated |
 //! | [`sse`], [`openai`] | reading event streams and OpenAI-shaped bodies |
 //! | [`config`] | strict reading of TOML |
-//! | [`stats`] | quantiles and the like |
+//! | [`stats`] | quantiles, intervals, paired effects, and how many pairs a decision needs |
 //! | [`slow`] | a slow endpoint, and what three load models say about it |
 //! | [`sim`] | a plan, a scheduler and engine models on virtual time |
 

@@ -26,6 +26,8 @@ pub enum Stream {
     Turns,
     /// Which prefix or text of several a prompt has.
     Texts,
+    /// Which observations a resample of a bootstrap holds.
+    Resamples,
 }
 
 /// A seeded source of random numbers.

@@ -1,9 +1,10 @@
 //! Holding a target against what was measured.
 
+use elasticserve_core::stats::deviations;
+use elasticserve_core::stats::proportion::{design_effect, dispersion, quantile_ranks, wilson};
 use serde::Serialize;
 
 use super::cohort::Cohort;
-use super::interval::{design_effect, deviations, dispersion, quantile_ranks, wilson};
 use super::target::{Metric, Quantile, Target};
 use crate::fmt;
 use crate::quantile::quantile;

@@ -1,6 +1,7 @@
 //! Intervals that say what a sample supports.
 //!
-//! - Of a share: Wilson's score interval (Wilson 1927; recommended by Brown, Cai and DasGupta 2001).
+//! - Of a share: Wilson's score interval (Wilson 1927; recommended by Brown, Cai and DasGupta 2001), or Clopper and
+//!   Pearson's, which never covers less than it says.
 //! - Of a quantile: between two order statistics, whatever the distribution (David and Nagaraja, *Order
 //!   Statistics*, 3rd ed., 7.1).
 //!
@@ -8,22 +9,7 @@
 //! outcomes in order of arrival are correlated beyond chance, the sample counts as fewer independent
 //! requests, see [`design_effect`]; where repeats differ by more than chance, see [`dispersion`].
 
-/// How far an interval of a normal variable reaches to each side, in standard deviations, for a two-sided
-/// confidence strictly between 0 and 1. 1.96 for 0.95.
-#[must_use]
-pub fn deviations(confidence: f64) -> f64 {
-    // P(|Z| > z) = erfc(z / √2) falls from 1 to 0: halve the interval until it is narrower than it matters.
-    let (mut low, mut high) = (0.0, 40.0);
-    for _ in 0..80 {
-        let middle = f64::midpoint(low, high);
-        if libm::erfc(middle / std::f64::consts::SQRT_2) > 1.0 - confidence {
-            low = middle;
-        } else {
-            high = middle;
-        }
-    }
-    low
-}
+use super::special::{beta_quantile, binomial_cdf};
 
 /// Wilson's score interval of a share seen in a sample that counts as `n` independent ones, for `z` standard
 /// deviations; the whole of 0 to 1 for n = 0.
@@ -38,6 +24,17 @@ pub fn wilson(share: f64, n: f64, z: f64) -> [f64; 2] {
     // At 0 and 1 the bound is exact; rounding must not move it.
     let low = if share <= 0.0 { 0.0 } else { (middle - half).max(0.0) };
     let high = if share >= 1.0 { 1.0 } else { (middle + half).min(1.0) };
+    [low, high]
+}
+
+/// Clopper and Pearson's interval (1934) of the share behind `hits` of `n`: at least the confidence, whatever the
+/// share; the whole of 0 to 1 for n = 0.
+#[must_use]
+pub fn clopper_pearson(hits: u64, n: u64, confidence: f64) -> [f64; 2] {
+    let tail = (1.0 - confidence) / 2.0;
+    let (k, rest) = (hits as f64, n.saturating_sub(hits) as f64);
+    let low = if hits == 0 { 0.0 } else { beta_quantile(tail, k, rest + 1.0) };
+    let high = if hits >= n { 1.0 } else { beta_quantile(1.0 - tail, k + 1.0, rest) };
     [low, high]
 }
 
@@ -88,11 +85,6 @@ pub fn dispersion(repeats: &[(u64, u64)]) -> f64 {
     (squares.sum::<f64>() / (repeats.len() - 1) as f64).max(1.0)
 }
 
-/// P(B ≤ k) for B binomial of `n` and `p`, strictly between 0 and 1.
-fn binomial_cdf(k: u64, n: u64, p: f64) -> f64 {
-    if k >= n { 1.0 } else { incomplete_beta((n - k) as f64, (k + 1) as f64, 1.0 - p) }
-}
-
 /// The smallest k from 0 to n for which a condition holds that, once true, stays true.
 fn smallest(n: u64, holds: impl Fn(u64) -> bool) -> Option<u64> {
     let (mut low, mut high) = (0, n);
@@ -107,79 +99,26 @@ fn smallest(n: u64, holds: impl Fn(u64) -> bool) -> Option<u64> {
     holds(low).then_some(low)
 }
 
-/// The regularised incomplete beta function by its continued fraction, evaluated as Lentz does (Abramowitz and
-/// Stegun 26.5.8).
-fn incomplete_beta(a: f64, b: f64, x: f64) -> f64 {
-    // The fraction converges fast only below the mean.
-    if x > (a + 1.0) / (a + b + 2.0) {
-        return 1.0 - incomplete_beta(b, a, 1.0 - x);
-    }
-    let front = libm::lgamma(a + b) - libm::lgamma(a) - libm::lgamma(b) + a * x.ln() + b * (1.0 - x).ln();
-    const TINY: f64 = 1e-300;
-    let away = |v: f64| if v.abs() < TINY { TINY } else { v };
-    let mut c = 1.0;
-    let mut d = 1.0 / away(1.0 - (a + b) * x / (a + 1.0));
-    let mut fraction = d;
-    for m in 1..MAX_TERMS {
-        let m = f64::from(m);
-        let even = m * (b - m) * x / ((a + 2.0 * m - 1.0) * (a + 2.0 * m));
-        let odd = -(a + m) * (a + b + m) * x / ((a + 2.0 * m) * (a + 2.0 * m + 1.0));
-        let mut change = 1.0;
-        for term in [even, odd] {
-            d = 1.0 / away(1.0 + term * d);
-            c = away(1.0 + term / c);
-            change = d * c;
-            fraction *= change;
-        }
-        if (change - 1.0).abs() < 1e-14 {
-            break;
-        }
-    }
-    front.exp() * fraction / a
-}
-
-/// Terms of the continued fraction; it needs about √max(a, b).
-const MAX_TERMS: u32 = 20_000;
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::stats::deviations;
+    use crate::stats::vectors::{Vectors, near};
 
-    fn near(got: f64, expected: f64, within: f64) {
-        assert!((got - expected).abs() <= within, "{got} where {expected} is right");
-    }
-
-    /// SciPy 1.18.1: `scipy.stats.norm.ppf(1 - (1 - c) / 2)`.
     #[test]
-    fn deviations_are_those_of_scipy() {
-        for (confidence, z) in [
-            (0.9, 1.6448536269514722),
-            (0.95, 1.959963984540054),
-            (0.99, 2.5758293035489004),
-            (0.999, 3.2905267314919255),
-        ] {
-            near(deviations(confidence), z, 1e-12);
-        }
-    }
-
-    /// statsmodels 0.15.0: `proportion_confint(k, n, alpha, method="wilson")`.
-    #[test]
-    fn wilsons_interval_is_that_of_statsmodels() {
-        for (k, n, confidence, expected) in [
-            (128.0, 200.0, 0.95, [0.5714152816600307, 0.7033080269543347]),
-            (190.0, 200.0, 0.95, [0.9104218518612239, 0.972617354399236]),
-            (200.0, 200.0, 0.95, [0.9811546736227335, 1.0]),
-            (0.0, 50.0, 0.95, [0.0, 0.07134759913335874]),
-            (1.0, 1.0, 0.95, [0.2065493143772374, 1.0]),
-            (962.0, 1000.0, 0.95, [0.9482730796686497, 0.9721909954906974]),
-            (128.0, 200.0, 0.99, [0.5493758182965292, 0.7216335848640949]),
-            (32.0, 200.0, 0.99, [0.10432382992201955, 0.2375104766878937]),
-        ] {
+    fn intervals_of_a_share_are_those_of_statsmodels_and_scipy() {
+        let v = Vectors::read("shares");
+        for [k, n, confidence, low, high] in v.rows("wilson") {
             let got = wilson(k / n, n, deviations(confidence));
-            near(got[0], expected[0], 1e-12);
-            near(got[1], expected[1], 1e-12);
+            near(got[0], low, 1e-12);
+            near(got[1], high, 1e-12);
         }
-        assert_eq!(wilson(0.5, 0.0, 1.96), [0.0, 1.0]);
+        for [k, n, confidence, low, high] in v.rows("clopper_pearson") {
+            let got = clopper_pearson(k as u64, n as u64, confidence);
+            near(got[0], low, 1e-10);
+            near(got[1], high, 1e-10);
+        }
+        assert_eq!((wilson(0.5, 0.0, 1.96), clopper_pearson(0, 0, 0.95)), ([0.0, 1.0], [0.0, 1.0]));
     }
 
     /// SciPy 1.18.1: `l = binom.ppf(.025, n, p)`, `u = binom.ppf(.975, n, p) + 1`; beyond 1 and n there is none.
@@ -200,21 +139,6 @@ mod tests {
             (0, 0.5, None, None),
         ] {
             assert_eq!(quantile_ranks(n, p, 0.95), [low, high], "n {n}, p {p}");
-        }
-    }
-
-    /// SciPy 1.18.1: `scipy.special.betainc(a, b, x)`.
-    #[test]
-    fn the_incomplete_beta_function_is_that_of_scipy() {
-        for (a, b, x, expected) in [
-            (0.5, 0.5, 0.3, 0.36901011956554536),
-            (2.0, 3.0, 0.4, 0.5247999999999999),
-            (200.0, 1.0, 0.99, 0.1339796748579617),
-            (10.0, 990.0, 0.01, 0.5414420057138459),
-            (5000.0, 5001.0, 0.5, 0.5039893230696917),
-            (1e5, 3.0, 0.99999, 0.9196958438052767),
-        ] {
-            near(incomplete_beta(a, b, x), expected, 1e-9);
         }
     }
 
