@@ -1,6 +1,12 @@
 //! ElasticServe: a gateway, a load generator and a simulator for shared LLM servers under overload.
 
 mod cmd;
+#[expect(
+    dead_code,
+    unused_imports,
+    reason = "`sim run` uses a part of it; `experiment`, `sweep` and `capacity` need the rest"
+)]
+mod lab;
 
 use std::process::ExitCode;
 

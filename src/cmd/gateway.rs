@@ -10,6 +10,7 @@ use elasticserve_gateway::Gateway;
 use elasticserve_gateway::config::{Config, ConfigError, RawBackend, RawConfig};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
+use super::supervised::{announce, stdin_ended};
 use super::{BadConfig, say};
 
 /// Arguments of `elasticserve gateway`.
@@ -58,10 +59,13 @@ pub(crate) struct Args {
     /// Check the configuration, print all values in effect as TOML, and end
     #[arg(long)]
     check: bool,
+    /// For programs that start it: print where it listens as one line of JSON on stdout, and drain when stdin ends
+    #[arg(long, conflicts_with = "check")]
+    supervised: bool,
 }
 
 pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
-    let check = args.check;
+    let (check, supervised) = (args.check, args.supervised);
     let config = args.into_config()?;
     if check {
         say(config.to_toml().map_err(|e| BadConfig(e.to_string()))?.trim_end());
@@ -70,7 +74,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     super::start_logging();
     let runtime =
         tokio::runtime::Builder::new_multi_thread().enable_all().build().context("cannot start the runtime")?;
-    runtime.block_on(serve(config))
+    runtime.block_on(serve(config, supervised))
 }
 
 impl Args {
@@ -113,7 +117,7 @@ fn parse_time(text: &str) -> Result<String, String> {
     text.parse::<Span>().map(|_| text.to_owned()).map_err(|e| e.to_string())
 }
 
-async fn serve(config: Config) -> anyhow::Result<ExitCode> {
+async fn serve(config: Config, supervised: bool) -> anyhow::Result<ExitCode> {
     let mut stop = StopSignals::listen().context("cannot listen for signals")?;
     let backends: Vec<String> =
         config.backends.iter().map(|b| format!("{} ({} permits)", b.authority, b.permits)).collect();
@@ -131,7 +135,15 @@ async fn serve(config: Config) -> anyhow::Result<ExitCode> {
         tenants,
         "gateway is serving"
     );
-    stop.next().await;
+    if supervised {
+        announce(&[("listen", gateway.data_addr()), ("admin", gateway.admin_addr())]);
+        tokio::select! {
+            () = stop.next() => {}
+            ended = stdin_ended() => ended.context("cannot watch stdin")?,
+        }
+    } else {
+        stop.next().await;
+    }
     tracing::info!("draining; a second signal ends at once");
     tokio::select! {
         drained = gateway.stop() => {

@@ -8,6 +8,7 @@ use std::process::ExitCode;
 use anyhow::Context;
 use elasticserve_mock::{Limits, MockConfig, Server, TruthFile};
 
+use super::supervised::{announce, stdin_ended};
 use super::{profile, say, start_logging};
 
 const AFTER_HELP: &str = "\
@@ -55,22 +56,30 @@ pub(crate) struct Args {
     /// file: a line of JSON for each answer. Its nanoseconds count from the arrival of the request.
     #[arg(long, value_name = "FILE")]
     truth: Option<PathBuf>,
+    /// For programs that start it: print where it listens as one line of JSON on stdout, and end when stdin ends.
+    #[arg(long)]
+    supervised: bool,
 }
 
 pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     start_logging();
-    let Args { profile, listen, speed, model, max_model_len, truth } = args;
+    let Args { profile, listen, speed, model, max_model_len, truth, supervised } = args;
     let profile = profile::load(&profile)?;
     let config = MockConfig { profile, speed, model, max_model_len };
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().context("tokio's runtime")?;
     let create = |path: PathBuf| TruthFile::create(&path).with_context(|| format!("--truth {}", path.display()));
     let truth = truth.map(create).transpose()?;
-    runtime.block_on(serve(config, truth.as_ref(), listen))?;
+    runtime.block_on(serve(config, truth.as_ref(), listen, supervised))?;
     truth.map_or(Ok(()), TruthFile::finish).context("--truth")?;
     Ok(ExitCode::SUCCESS)
 }
 
-async fn serve(config: MockConfig, truth: Option<&TruthFile>, listen: SocketAddr) -> anyhow::Result<()> {
+async fn serve(
+    config: MockConfig,
+    truth: Option<&TruthFile>,
+    listen: SocketAddr,
+    supervised: bool,
+) -> anyhow::Result<()> {
     // Before anything is announced: a signal that comes at once must end it cleanly too.
     let stop = stop_signal()?;
     let model = config.model.clone().unwrap_or_else(|| config.profile.model.clone());
@@ -79,12 +88,20 @@ async fn serve(config: MockConfig, truth: Option<&TruthFile>, listen: SocketAddr
     let bound = Server::bind_observed(config, Limits::default(), truth, listen).await;
     let server = bound.with_context(|| format!("--listen {listen}"))?;
     let addr = server.addr();
-    say(&format!(
-        "{model} on http://{addr} (engine profile {name}, {speed} times its speed)\n\n\
-         curl -N http://{addr}/v1/completions -H 'content-type: application/json' \\\n  \
-         -d '{{\"prompt\": \"Hello\", \"max_tokens\": 8, \"stream\": true}}'"
-    ));
-    stop.await;
+    if supervised {
+        announce(&[("listen", addr)]);
+        tokio::select! {
+            () = stop => {}
+            ended = stdin_ended() => ended.context("cannot watch stdin")?,
+        }
+    } else {
+        say(&format!(
+            "{model} on http://{addr} (engine profile {name}, {speed} times its speed)\n\n\
+             curl -N http://{addr}/v1/completions -H 'content-type: application/json' \\\n  \
+             -d '{{\"prompt\": \"Hello\", \"max_tokens\": 8, \"stream\": true}}'"
+        ));
+        stop.await;
+    }
     server.shutdown().await;
     Ok(())
 }

@@ -6,10 +6,11 @@ pub(crate) mod explain;
 pub(crate) mod gateway;
 pub(crate) mod load;
 pub(crate) mod mock;
-mod profile;
+pub(crate) mod profile;
 pub(crate) mod report;
 pub(crate) mod selftest;
 pub(crate) mod sim;
+mod supervised;
 
 use std::io::{IsTerminal, Write};
 use std::process::ExitCode;

@@ -2,7 +2,6 @@
 
 mod fit;
 mod lists;
-mod parallel;
 mod policies;
 mod policy;
 mod replay;

@@ -4,6 +4,7 @@ mod check;
 mod effective;
 mod policy;
 mod raw;
+mod sped_up;
 mod tenants;
 #[cfg(test)]
 mod tests;

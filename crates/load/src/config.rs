@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::net::{IpAddr, SocketAddr};
 use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Instant;
@@ -261,6 +262,17 @@ impl FromStr for BaseUrl {
     }
 }
 
+impl From<SocketAddr> for BaseUrl {
+    /// A server at an address, over plain HTTP.
+    fn from(address: SocketAddr) -> Self {
+        let host = match address.ip() {
+            IpAddr::V4(ip) => ip.to_string(),
+            IpAddr::V6(ip) => format!("[{ip}]"),
+        };
+        Self { secure: false, host, port: address.port(), path: String::new() }
+    }
+}
+
 impl fmt::Display for BaseUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let scheme = if self.secure { "https" } else { "http" };
@@ -297,6 +309,8 @@ mod tests {
     fn an_ipv6_host_keeps_its_brackets_in_the_header_only() {
         let six = url("http://[::1]:8000");
         assert_eq!((six.host(), six.authority().as_str()), ("::1", "[::1]:8000"));
+        let address: SocketAddr = "[::1]:8000".parse().unwrap();
+        assert_eq!(BaseUrl::from(address), six);
     }
 
     #[test]

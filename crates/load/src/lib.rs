@@ -16,9 +16,10 @@
 //! | `answer`, `judge` | what an answer holds, and the terminal state that follows |
 //! | `record`, `tally` | the run folder; rows are on disk as soon as they are known, and counted |
 //! | `ceiling`, `null` | what the generator keeps up with, against a server that costs nothing |
-//! | `probe`, `health` | what the server says of itself, and what the run cost the client |
+//! | `probe`, `ask`, `health` | what the server says of itself, and what the run cost the client |
 
 mod answer;
+mod ask;
 mod body;
 mod ceiling;
 mod clock;
@@ -48,9 +49,10 @@ mod tally;
 mod tls;
 mod validate;
 
-// A configuration names request headers with these types.
-pub use http::{HeaderName, HeaderValue, header};
+// A configuration names request headers with these types, a question its method and answer.
+pub use http::{HeaderName, HeaderValue, Method, StatusCode, header};
 
+pub use ask::ask;
 pub use ceiling::CeilingCheck;
 pub use config::{BaseUrl, Endpoint, LoadConfig, OnStart, PromptKind, Secret, Trust, UrlError};
 pub use null::NullServer;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use http::{HeaderMap, Request, StatusCode};
+use http::{HeaderMap, Method, Request, StatusCode};
 use http_body_util::Full;
 use serde_json::Value;
 use tokio::time::{Instant, sleep, timeout};
@@ -76,11 +76,18 @@ impl Probe<'_> {
     }
 
     async fn get(&self, path: &str) -> Result<(StatusCode, Vec<u8>), String> {
-        timeout(PATIENCE, self.get_patiently(path)).await.unwrap_or_else(|_| Err(format!("{path} did not answer")))
+        self.send(Method::GET, path).await
     }
 
-    async fn get_patiently(&self, path: &str) -> Result<(StatusCode, Vec<u8>), String> {
+    /// Sends a request without a body and reads the whole answer.
+    pub(crate) async fn send(&self, method: Method, path: &str) -> Result<(StatusCode, Vec<u8>), String> {
+        let sent = timeout(PATIENCE, self.send_patiently(method, path)).await;
+        sent.unwrap_or_else(|_| Err(format!("{path} did not answer")))
+    }
+
+    async fn send_patiently(&self, method: Method, path: &str) -> Result<(StatusCode, Vec<u8>), String> {
         let mut request: Request<RequestBody> = Request::new(Full::default());
+        *request.method_mut() = method;
         *request.uri_mut() = self.url.join(path).parse().map_err(|_| format!("the path {path} is not valid"))?;
         request.headers_mut().clone_from(&self.headers);
         let dialled = timeout(self.connect, self.dialer.dial()).await;

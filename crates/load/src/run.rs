@@ -280,7 +280,7 @@ impl Preparation<'_> {
     }
 }
 
-async fn resolve(config: &LoadConfig) -> Result<Vec<SocketAddr>, LoadError> {
+pub(crate) async fn resolve(config: &LoadConfig) -> Result<Vec<SocketAddr>, LoadError> {
     // Once for the whole run, so that no look-up is part of a latency.
     let found = tokio::net::lookup_host((config.url.host(), config.url.port())).await;
     found.map(Iterator::collect).map_err(|error| LoadError::Host { url: config.url.to_string(), error })

@@ -14,8 +14,8 @@ use elasticserve_core::sim::policies::{
 use elasticserve_core::sim::reproduce::Published;
 use elasticserve_report::write_file;
 
-use super::parallel;
 use crate::cmd::{BadConfig, profile, say, say_error};
+use crate::lab::parallel;
 
 /// Compare the scheduler's policies on the published workloads, and check what they must reach.
 ///

@@ -10,6 +10,7 @@ use elasticserve_core::work::PlanTenant;
 use elasticserve_gateway::config::{Config, RawConfig};
 
 use crate::cmd::BadConfig;
+use crate::lab::plan_policies;
 
 pub(super) const GATEWAY: &str = "Gateway";
 /// What may wait unless something else is said, as in the gateway.
@@ -50,7 +51,10 @@ impl GatewayArgs {
             || self.order.is_some()
             || !self.weight.is_empty();
         let mut settings = match self.config()? {
-            Some(config) => Settings { tenants: self.configured(&config, tenants)?, ..config.scheduler() },
+            Some(config) => {
+                let tenants = plan_policies(&config, tenants).map_err(|e| BadConfig(format!("--gateway: {e}")))?;
+                Settings { tenants, ..config.scheduler() }
+            }
             None if by_flag => {
                 let backends = vec![Config::DEFAULT_PERMITS; engines];
                 let tenants = vec![TenantPolicy::default(); tenants.len()];
@@ -71,26 +75,6 @@ impl GatewayArgs {
         settings.order = self.order.unwrap_or(settings.order);
         set_weights(&mut settings.tenants, tenants, &self.weight)?;
         Ok(Some(settings))
-    }
-
-    /// What the configuration says of each of the plan's tenants. The gateway treats a tenant that it does not
-    /// know as its default one; several of those would share a queue there, which a plan cannot say.
-    fn configured(&self, config: &Config, tenants: &[PlanTenant]) -> Result<Vec<TenantPolicy>, BadConfig> {
-        let place = |t: &PlanTenant| {
-            config.tenants.iter().position(|known| known.name == t.name).unwrap_or(config.default_tenant.index())
-        };
-        let places: Vec<usize> = tenants.iter().map(place).collect();
-        for (i, tenant) in tenants.iter().enumerate() {
-            if let Some(other) = places[..i].iter().position(|p| *p == places[i]) {
-                return Err(BadConfig(format!(
-                    "--gateway: to this configuration the plan's tenants '{}' and '{}' are one, '{}'; name them under \
-                     [[tenants]]",
-                    tenants[other].name, tenant.name, config.tenants[places[i]].name
-                )));
-            }
-        }
-        let policies = config.scheduler().tenants;
-        Ok(places.into_iter().map(|place| policies.get(place).copied().unwrap_or_default()).collect())
     }
 
     /// The configuration that --gateway names, if it does.
@@ -140,19 +124,4 @@ pub(super) fn parse_weight(text: &str) -> Result<(String, NonZeroU32), String> {
     let (name, weight) = text.split_once('=').ok_or("write TENANT=WEIGHT, such as gold=4")?;
     let weight = weight.trim().parse().map_err(|_| format!("a weight is a whole number from 1, not '{weight}'"))?;
     Ok((name.trim().to_owned(), weight))
-}
-
-/// The settings in words.
-pub(super) fn describe(settings: &Settings) -> String {
-    let permits: Vec<String> = settings.backends.iter().map(u32::to_string).collect();
-    let budget = settings.budget.map_or_else(|| "none".to_owned(), |b| b.to_string());
-    let weights: Vec<String> = settings.tenants.iter().map(|t| t.weight.to_string()).collect();
-    let predicts = if settings.predict.is_some() { ", admission by prediction" } else { "" };
-    format!(
-        "{}, permits {}, queue depth {}, queue budget {budget}, weights {}{predicts}",
-        settings.order,
-        permits.join("+"),
-        settings.depth,
-        weights.join(":")
-    )
 }

@@ -5,8 +5,8 @@ use elasticserve_core::engine::Profile;
 use elasticserve_core::sim::Figures;
 use elasticserve_core::sim::reproduce::{Case, Deployment, Published, Report, Sequence, replay};
 
-use super::parallel;
 use crate::cmd::BadConfig;
+use crate::lab::parallel;
 
 /// Measurements with the runs that are to be replayed.
 pub(super) struct Replay {

@@ -15,10 +15,10 @@ use elasticserve_core::work::{Lengths, PlanTenant};
 use elasticserve_report::write_file;
 
 use super::lists::{Tenant, parse_budget, parse_lengths, parse_rates, parse_tenant};
-use super::parallel;
 use super::policy::parse_order;
 use crate::cmd::load::work::LimitArgs;
 use crate::cmd::{BadConfig, profile, say, say_error};
+use crate::lab::parallel;
 
 /// Simulate every combination of rates, permits, orders, budgets and seeds on all cores.
 ///
