@@ -6,6 +6,7 @@ pub(crate) mod explain;
 pub(crate) mod gateway;
 pub(crate) mod load;
 pub(crate) mod mock;
+pub(crate) mod page;
 pub(crate) mod profile;
 pub(crate) mod report;
 pub(crate) mod selftest;

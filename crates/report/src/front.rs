@@ -1,16 +1,13 @@
-//! The page of a policy comparison: fronts of attainment against fairness, and the tables.
-
-use maud::html;
+//! The document of a policy comparison: fronts of attainment against fairness, and the tables.
 
 use crate::chart;
+use crate::doc::{Doc, Section, Table};
 use crate::fmt;
-use crate::html::{figure, page, tables};
-use crate::table::Table;
 
-/// What a comparison's page shows.
+/// What a comparison's document shows.
 #[derive(Clone, Debug)]
 pub struct PolicyPage {
-    /// The page's title.
+    /// The document's title.
     pub title: String,
     /// What was offered to what, in a line.
     pub load: String,
@@ -64,41 +61,19 @@ pub struct FrontPoint {
     pub attainment: f64,
 }
 
-/// A self-contained page with a picture for each workload, the costs and the tables.
+/// The document: a picture for each workload, the costs and the tables.
 #[must_use]
-pub fn policies_html(policies: &PolicyPage) -> String {
-    let title = fmt::one_line(&policies.title, 80);
-    let body = html! {
-        header {
-            p.kicker { "ElasticServe policies" }
-            h1 { (title) }
-            p.load { (policies.load) }
-            ul.badges { li { "simulated: no server was measured" } }
-            p.answer { (policies.answer) }
-        }
-        section.pictures aria-label="Pictures" {
-            @for (i, front) in policies.fronts.iter().enumerate() {
-                (figure(&format!("front{i}"), &chart::front(front)))
-            }
-        }
-        section.tables aria-label="Costs" {
-            h2 { "What it costs" }
-            ul { @for cost in &policies.costs { li { (cost) } } }
-        }
-        section.tables aria-label="Figures" {
-            h2 { "Figures" }
-            @for table in &policies.tables {
-                h3 { (table.title) }
-                (tables::draw(&Table {
-                    title: "",
-                    corner: "policy",
-                    columns: table.columns.clone(),
-                    rows: table.rows.clone(),
-                }))
-            }
-        }
-    };
-    page(&title, &body)
+pub fn policies_doc(policies: &PolicyPage) -> Doc {
+    let figures = policies.tables.iter().fold(Section::new("Figures"), |section, table| {
+        let empty = Table::new(&table.title, "policy").numbers(table.columns.iter().cloned());
+        section.table(table.rows.iter().fold(empty, |t, (name, cells)| t.row(name, cells.iter().cloned())))
+    });
+    Doc::new("policies", fmt::one_line(&policies.title, 80), &policies.answer)
+        .subject(&policies.load)
+        .badge("simulated: no server was measured")
+        .section(Section::new("Pictures").pictures(policies.fronts.iter().map(chart::front)))
+        .section(Section::new("What it costs").list(policies.costs.iter().cloned()))
+        .section(figures)
 }
 
 #[cfg(test)]
@@ -130,7 +105,7 @@ mod tests {
 
     #[test]
     fn the_page_draws_every_front_and_says_what_it_costs() {
-        let html = policies_html(&policies());
+        let html = policies_doc(&policies()).to_html();
         assert_eq!(html.matches("<figure>").count(), 1);
         assert_eq!(html.matches("class=\"run run1\" d=\"M").count(), 2, "a line and a swatch");
         assert_eq!(html.matches("class=\"run run2\" d=\"M").count(), 2);
@@ -139,7 +114,7 @@ mod tests {
 
     #[test]
     fn a_fairer_policy_is_drawn_further_right_and_a_better_one_higher() {
-        let html = policies_html(&policies());
+        let html = policies_doc(&policies()).to_html();
         let centre = |of: &str| {
             let mark = &html[html.find(of).unwrap()..];
             let number = |key: &str| {
@@ -148,13 +123,13 @@ mod tests {
             };
             (number("cx=\""), number("cy=\""))
         };
-        let (fair, better) = (centre("<title>caps, cap &lt;8&gt;"), centre("<title>caps, cap &lt;10&gt;"));
+        let (fair, better) = (centre("<title>caps (cap &lt;8&gt;)"), centre("<title>caps (cap &lt;10&gt;)"));
         assert!(fair.0 > better.0 && fair.1 > better.1, "{fair:?} {better:?}");
     }
 
     #[test]
     fn the_page_needs_nothing_from_anywhere_and_escapes_names() {
-        let html = policies_html(&policies());
+        let html = policies_doc(&policies()).to_html();
         assert!(!html.contains("cap <8>") && !html.contains("five <traces>"));
         assert!(!html.contains("<script") && !html.contains("src=") && !html.contains("href="));
     }

@@ -12,9 +12,10 @@
 //! - What was not measured is absent, never 0.
 //! - A run that is not whole has counts only.
 
-mod chart;
+pub mod chart;
 pub mod check;
 mod class;
+pub mod doc;
 mod fairness;
 #[cfg(test)]
 mod fixture;
@@ -31,13 +32,14 @@ mod summary;
 mod sweep;
 mod table;
 mod text;
+mod unit;
 mod verdict;
 mod vllm;
 mod write;
 
 pub use class::{Class, was_admitted};
 pub use fairness::jain;
-pub use front::{FrontLine, FrontPicture, FrontPoint, PolicyPage, PolicyTable, policies_html};
+pub use front::{FrontLine, FrontPicture, FrontPoint, PolicyPage, PolicyTable, policies_doc};
 pub use grid::grid;
 pub use html::html;
 pub use omission::{OmissionCase, OmissionPage, omission_html};
@@ -47,8 +49,11 @@ pub use summary::{
     CachedTokens, Ending, Figures, Latencies, Limits, LowestTenant, MAX_DETAIL, MAX_ENDINGS, OutputTokens, Summary,
     TenantSummary,
 };
-pub use sweep::{MAX_LINES, SweepLine, SweepPage, SweepPoint, sweep_html};
+pub use sweep::{MAX_LINES, SweepLine, SweepPage, SweepPoint, sweep_doc};
 pub use text::text;
+pub use unit::Unit;
 pub use verdict::{finding, verdict_sentence};
 pub use vllm::{vllm, write_vllm};
-pub use write::{HTML_FILE, MAX_RUNS, SUMMARY_FILE, WriteError, write_comparison, write_file, write_run};
+pub use write::{
+    HTML_FILE, MARKDOWN_FILE, MAX_RUNS, SUMMARY_FILE, WriteError, write_comparison, write_file, write_run,
+};

@@ -1,19 +1,16 @@
-//! The page of a sweep: figures over offered rate, one line a policy.
-
-use maud::html;
+//! The document of a sweep: figures over offered rate, one line a policy.
 
 use crate::chart;
+use crate::doc::{Doc, Section, Table};
 use crate::fmt;
-use crate::html::{figure, page, tables};
-use crate::table::Table;
 
 /// The most lines that one picture can keep apart.
 pub const MAX_LINES: usize = 12;
 
-/// What a sweep's page shows.
+/// What a sweep's document shows.
 #[derive(Clone, Debug)]
 pub struct SweepPage {
-    /// The page's title.
+    /// The document's title.
     pub title: String,
     /// What was offered to what, in a line.
     pub load: String,
@@ -51,39 +48,26 @@ pub struct SweepPoint {
     pub goodput: [f64; 3],
     /// Good answers as a share of what was offered.
     pub attainment: [f64; 3],
+    /// Runs that they are made of.
+    pub n: u64,
 }
 
-/// A self-contained page with three pictures and the table. Lines beyond [`MAX_LINES`] are in the table alone.
+/// The document: three pictures and the table. Lines beyond [`MAX_LINES`] are in the table alone.
 #[must_use]
-pub fn sweep_html(sweep: &SweepPage) -> String {
-    let title = fmt::one_line(&sweep.title, 80);
-    let table = Table {
-        title: "Means over the seeds",
-        corner: "policy and rate",
-        columns: sweep.columns.clone(),
-        rows: sweep.rows.clone(),
-    };
+pub fn sweep_doc(sweep: &SweepPage) -> Doc {
+    let mut table = Table::new("Means over the seeds", "policy").numbers(sweep.columns.iter().cloned());
+    for (name, cells) in &sweep.rows {
+        table = table.row(name, cells.iter().cloned());
+    }
+    let mut doc = Doc::new("sweep", fmt::one_line(&sweep.title, 80), &sweep.answer)
+        .subject(&sweep.load)
+        .badge("simulated: no server was measured");
     let left_out = sweep.lines.len().saturating_sub(MAX_LINES);
-    let body = html! {
-        header {
-            p.kicker { "ElasticServe sweep" }
-            h1 { (title) }
-            p.load { (sweep.load) }
-            ul.badges {
-                li { "simulated: no server was measured" }
-                @if left_out > 0 { li.warn { (left_out) " policies are in the table alone" } }
-            }
-            p.answer { (sweep.answer) }
-        }
-        section.pictures aria-label="Pictures" {
-            @for (i, picture) in chart::sweep(sweep).iter().enumerate() { (figure(&format!("sweep{i}"), picture)) }
-        }
-        section.tables aria-label="Figures" {
-            h2 { "Figures" }
-            (tables::draw(&table))
-        }
-    };
-    page(&title, &body)
+    if left_out > 0 {
+        doc = doc.warning(format!("{left_out} policies are in the table alone"));
+    }
+    let pictures = chart::sweep(&sweep.lines, sweep.target, "the smallest to the largest of the seeds");
+    doc.section(Section::new("Pictures").pictures(pictures)).section(Section::new("Figures").table(table))
 }
 
 #[cfg(test)]
@@ -96,6 +80,7 @@ mod tests {
             throughput: Some([rate.min(9.0); 3]),
             goodput: [rate * share, rate * share - 0.5, rate * share + 0.5],
             attainment: [share, share - 0.05, share],
+            n: 5,
         };
         let line = |i: usize| SweepLine {
             name: format!("policy <{i}>"),
@@ -114,23 +99,24 @@ mod tests {
     }
 
     #[test]
-    fn the_page_draws_every_policy_and_marks_the_knee_where_there_is_one() {
-        let html = sweep_html(&sweep(2));
+    fn every_policy_is_drawn_and_the_knee_marked_where_there_is_one() {
+        let html = sweep_doc(&sweep(2)).to_html();
         assert_eq!(html.matches("<figure>").count(), 3);
         assert_eq!(html.matches("class=\"run run1\" d=\"M").count(), 3 * 2, "a line and a swatch in each");
-        assert_eq!(html.matches("policy &lt;0&gt;: knee at 8/s").count(), 3);
-        assert!(html.contains("no knee") && html.contains("at least 95%"), "{html}");
+        assert_eq!(html.matches("class=\"ring\"").count(), 3, "one policy has a knee");
+        assert!(html.contains("policy &lt;0&gt; (knee 8/s)") && html.contains("policy &lt;1&gt; (no knee)"));
+        assert!(html.contains("at least 95%"), "{html}");
     }
 
     #[test]
-    fn the_page_needs_nothing_from_anywhere_and_escapes_names() {
-        let html = sweep_html(&sweep(2));
-        assert!(!html.contains("policy <0>"));
-        assert!(!html.contains("<script") && !html.contains("src=") && !html.contains("href="));
+    fn the_numbers_of_the_pictures_are_those_of_the_points() {
+        let markdown = sweep_doc(&sweep(1)).to_markdown();
+        assert!(markdown.contains("97.0% at 8 (knee), 40.0% at 16"), "{markdown}");
+        assert!(markdown.contains("| policy &lt;0> (knee 8/s) | knee | 8 | 97.0% | 92.0% | 97.0% | 5 |"), "{markdown}");
     }
 
     #[test]
     fn more_policies_than_can_be_told_apart_are_said_to_be_left_out() {
-        assert!(sweep_html(&sweep(MAX_LINES + 2)).contains("2 policies are in the table alone"));
+        assert!(sweep_doc(&sweep(MAX_LINES + 2)).to_html().contains("2 policies are in the table alone"));
     }
 }

@@ -11,6 +11,8 @@ use crate::summary::Summary;
 pub const SUMMARY_FILE: &str = "summary.json";
 /// The name of the page in a run folder, and in a folder of runs.
 pub const HTML_FILE: &str = "report.html";
+/// The name of the page's twin in Markdown.
+pub const MARKDOWN_FILE: &str = "report.md";
 /// The most runs that one page or table compares.
 pub const MAX_RUNS: usize = 16;
 

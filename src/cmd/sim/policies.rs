@@ -12,9 +12,9 @@ use elasticserve_core::sim::policies::{
     search, setup, tables,
 };
 use elasticserve_core::sim::reproduce::Published;
-use elasticserve_report::write_file;
 
-use crate::cmd::{BadConfig, profile, say, say_error};
+use crate::cmd::page::PageArgs;
+use crate::cmd::{BadConfig, profile, say};
 use crate::lab::parallel;
 
 /// Compare the scheduler's policies on the published workloads, and check what they must reach.
@@ -54,9 +54,8 @@ pub(crate) struct Args {
     /// Also compare all orders in deep overload on Azure's conversation trace
     #[arg(long, value_name = "FILE.csv")]
     conversation: Option<PathBuf>,
-    /// Write a page with the fronts of attainment against fairness to this file
-    #[arg(long, value_name = "FILE")]
-    html: Option<PathBuf>,
+    #[command(flatten)]
+    page: PageArgs,
     /// Print JSON instead of text
     #[arg(long)]
     json: bool,
@@ -99,9 +98,8 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let mut compared = tables(tenants.clone(), cold, warm, others);
     compared.extend(fresh.clone().map(|fresh| (fresh, by_knowledge())));
     let results = simulate(args, &profile, &compared, [Some(tenants), fresh])?;
-    if let Some(path) = &args.html {
-        write_file(path, &output::page(&results))?;
-        say_error(&format!("wrote {}", path.display()));
+    if args.page.wanted() {
+        args.page.write(&output::document(&results))?;
     }
     say(&if args.json { serde_json::to_string_pretty(&output::json(&results))? } else { output::text(&results) });
     Ok(if results.bars.iter().all(|bar| bar.ok) { ExitCode::SUCCESS } else { ExitCode::FAILURE })
@@ -121,7 +119,7 @@ fn simulate(
     };
     let mut lines = Vec::new();
     // Fronts are for the page and for fresh traces; the tables say enough of the rest.
-    let wanted = args.html.is_some() || args.fresh > 0;
+    let wanted = args.page.wanted() || args.fresh > 0;
     for workload in fronts.into_iter().flatten().filter(|_| wanted) {
         for front in front_policies() {
             let policies: Vec<(Policy, Option<Expected>)> = front.policies.iter().map(|(_, p)| (*p, None)).collect();

@@ -17,6 +17,7 @@ use elasticserve_report::write_file;
 use super::lists::{Tenant, parse_budget, parse_lengths, parse_rates, parse_tenant};
 use super::policy::parse_order;
 use crate::cmd::load::work::LimitArgs;
+use crate::cmd::page::PageArgs;
 use crate::cmd::{BadConfig, profile, say, say_error};
 use crate::lab::parallel;
 
@@ -97,9 +98,8 @@ pub(crate) struct Args {
     /// Write every run as a line of CSV to this file
     #[arg(long, value_name = "FILE")]
     csv: Option<PathBuf>,
-    /// Write a page with pictures to this file
-    #[arg(long, value_name = "FILE")]
-    html: Option<PathBuf>,
+    #[command(flatten)]
+    page: PageArgs,
 }
 
 // By these names the values of a flag are one value, not as many as it holds.
@@ -129,9 +129,8 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         write_file(file, &output::csv(&outcomes)).context("--csv")?;
         say_error(&format!("wrote {}", file.display()));
     }
-    if let Some(file) = &args.html {
-        write_file(file, &output::page(&described, &curves, args.target)).context("--html")?;
-        say_error(&format!("wrote {}", file.display()));
+    if args.page.wanted() {
+        args.page.write(&output::document(&described, &curves, args.target))?;
     }
     Ok(ExitCode::SUCCESS)
 }

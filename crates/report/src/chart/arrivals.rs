@@ -70,17 +70,18 @@ fn picture(page: &OmissionPage, case: &OmissionCase, planned: &[u32], sent: &[u3
     };
     Picture {
         title: format!("{}: arrivals planned and sent", case.name),
-        desc: format!(
+        alt: format!(
             "{planned_words} {} were sent, {} of them in the slow time.",
             case.sent_s.len(),
             in_slow(&case.sent_s)
         ),
         note: format!("In steps of {} s. {}", fmt::trimmed(width, 3), case.note),
         legend: (!case.planned_s.is_empty())
-            .then_some(Key::Line("offered", "planned"))
+            .then_some(Key::line("offered", "planned"))
             .into_iter()
-            .chain([Key::Line("window", "begin and end of the slow time; the columns are what was sent")])
+            .chain([Key::line("window", "begin and end of the slow time; the columns are what was sent")])
             .collect(),
+        numbers: crate::doc::Table::default(),
         height: HEIGHT,
         body,
     }

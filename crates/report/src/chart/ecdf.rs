@@ -54,14 +54,15 @@ pub(crate) fn ecdf(runs: &[Drawn]) -> Picture {
     };
     let told: Vec<String> = runs.iter().zip(&lines).map(|(d, l)| l.words(d, &limits)).collect();
     let keys = (0..).zip(runs).map(|(i, d)| Key::Run(i, d.label.clone()));
-    let slo = (!limits.is_empty()).then_some(Key::Line("slo", "TTFT limit of the SLO"));
+    let slo = (!limits.is_empty()).then_some(Key::line("slo", "TTFT limit of the SLO"));
     Picture {
         title: "How long until the first token, counted from the plan".into(),
-        desc: told.join(" "),
+        alt: told.join(" "),
         note: "Higher and further left is better. The figure at a line's end is the share that was answered in full; \
                the rest was rejected, failed or never sent, and has no latency."
             .into(),
         legend: keys.chain(slo).collect(),
+        numbers: crate::doc::Table::default(),
         height: HEIGHT,
         body,
     }

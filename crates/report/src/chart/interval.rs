@@ -23,16 +23,17 @@ pub(crate) fn intervals(findings: &[Finding], confidence: f64) -> Picture {
     let percent = crate::fmt::trimmed(confidence * 100.0, 2);
     Picture {
         title: format!("Each target and its {percent}% interval"),
-        desc: told.join(" "),
+        alt: told.join(" "),
         note: "The bar is what the sample supports, the ring what was measured. A target is met or missed only if the \
                whole bar lies on one side of it."
             .into(),
         legend: vec![
-            Key::Line("span o-met", "met"),
-            Key::Line("span o-open", "open"),
-            Key::Line("span o-missed", "missed"),
-            Key::Line("bound", "target"),
+            Key::line("span o-met", "met"),
+            Key::line("span o-open", "open"),
+            Key::line("span o-missed", "missed"),
+            Key::line("bound", "target"),
         ],
+        numbers: crate::doc::Table::default(),
         height: (ROW * drawn.len() as f64).max(1.0),
         body,
     }

@@ -1,17 +1,24 @@
 //! Pictures as SVG for inlining into the page.
 //!
+//! Each is made from a value that holds its numbers ([`Effects`], [`Plot`], [`Bars`], [`Fit`], [`Probes`]) and gives a
+//! [`Picture`], which a [`Doc`](crate::doc::Doc) takes.
+//!
 //! Colours, dashes and type sizes come from the page's style sheet by class, so that one drawing serves
 //! light, dark, print and small screens. Shapes differ without colour too: classes by hatching, runs by
 //! dashes. Every picture has a title and a description of what it shows.
 
 mod arrivals;
 mod axis;
+mod bars;
 mod ecdf;
+mod effects;
 mod front;
 mod interval;
 mod offered;
 mod outcomes;
+mod plot;
 mod rates;
+mod ready;
 mod scale;
 mod sweep;
 mod timeline;
@@ -19,16 +26,21 @@ mod timeline;
 use maud::{Markup, html};
 
 pub(crate) use arrivals::arrivals;
+pub use bars::{Bar, BarGroup, Bars, MAX_BARS};
 pub(crate) use ecdf::ecdf;
+pub use effects::{Better, Effect, EffectGroup, Effects};
 pub(crate) use front::front;
 pub(crate) use interval::intervals;
 pub(crate) use offered::{Offered, offered};
 pub(crate) use outcomes::outcomes;
+pub use plot::{Axis, MAX_DRAWN, MAX_LISTED, Mark, Plot, Point, Reference, Series, Shape};
 pub(crate) use rates::rates;
-pub(crate) use sweep::sweep;
+pub use ready::{Fit, Probe, Probes, residuals};
+pub use sweep::sweep;
 pub(crate) use timeline::timeline;
 
 use crate::class::Class;
+use crate::doc::{Table, Tone};
 use crate::read::Run;
 use crate::summary::Summary;
 
@@ -44,26 +56,38 @@ pub(crate) struct Drawn<'a> {
     pub(crate) summary: &'a Summary,
 }
 
-/// A picture and what belongs to it.
-pub(crate) struct Picture {
+/// A picture with all that belongs to it: a caption, a legend, what it shows in words for those who do not see it, and
+/// the numbers that it is made of.
+#[derive(Clone, Debug)]
+pub struct Picture {
     pub(crate) title: String,
-    /// What it shows, in words and numbers: for those who do not see it.
-    pub(crate) desc: String,
+    /// What it shows, in words and numbers; every number in it is in [`Self::numbers`] too.
+    pub(crate) alt: String,
     /// What a reader needs to read it.
     pub(crate) note: String,
     pub(crate) legend: Vec<Key>,
+    pub(crate) numbers: Table,
     height: f64,
     body: Markup,
 }
 
 /// An entry of a legend.
+#[derive(Clone, Debug)]
 pub(crate) enum Key {
     /// A class of arrivals.
     Class(Class),
     /// A run, by its place.
     Run(usize, String),
+    /// A mark by its look.
+    Mark(Mark, String),
     /// A line of its own style: the style's name and what it means.
-    Line(&'static str, &'static str),
+    Line(&'static str, String),
+}
+
+impl Key {
+    fn line(style: &'static str, meaning: impl Into<String>) -> Self {
+        Self::Line(style, meaning.into())
+    }
 }
 
 impl Picture {
@@ -74,7 +98,7 @@ impl Picture {
         html! {
             svg role="img" viewBox=(format!("0 0 {WIDTH} {}", self.height)) aria-labelledby=(format!("{title} {desc}")) {
                 title id=(title) { (self.title) }
-                desc id=(desc) { (self.desc) }
+                desc id=(desc) { (self.alt) }
                 (self.body)
             }
         }
@@ -88,6 +112,7 @@ pub(crate) fn swatch(key: &Key) -> Markup {
             @match key {
                 Key::Class(class) => rect class=(format!("c-{}", class.name())) x="1" y="1" width="26" height="12" {},
                 Key::Run(place, _) => path class=(run_class(*place)) d="M0 7H28" {},
+                Key::Mark(mark, _) => (mark.draw(14.0, 7.0)),
                 Key::Line(style, _) => path class=(style) d="M0 7H28" {},
             }
         }
@@ -113,6 +138,16 @@ pub(crate) fn patterns() -> Markup {
                 (hatch(Class::Unsent, ""))
             }
         }
+    }
+}
+
+/// The class of what is coloured by how it is to be taken.
+const fn tone_class(tone: Tone) -> &'static str {
+    match tone {
+        Tone::Neutral => "k-neutral",
+        Tone::Good => "k-good",
+        Tone::Warn => "k-warn",
+        Tone::Bad => "k-bad",
     }
 }
 

@@ -46,9 +46,10 @@ pub(crate) fn offered(sends: &Offered) -> Picture {
     });
     Picture {
         title: format!("{}: what was declared and what was sent", fmt::one_line(sends.label, 40)),
-        desc: format!("{} requests were sent in {} s.{told}", fmt::count(n as u64), fmt::trimmed(last, 1)),
+        alt: format!("{} requests were sent in {} s.{told}", fmt::count(n as u64), fmt::trimmed(last, 1)),
         note: "Where the solid line lies below the dashed one, requests came late or not at all.".into(),
-        legend: vec![Key::Run(0, "sent".into()), Key::Line("window", "declared, on average")],
+        legend: vec![Key::Run(0, "sent".into()), Key::line("window", "declared, on average")],
+        numbers: crate::doc::Table::default(),
         height: HEIGHT,
         body,
     }
@@ -75,9 +76,9 @@ mod tests {
     fn the_line_ends_at_the_last_send_and_the_declared_one_where_it_should_have() {
         let times = (0..24).map(|i| f64::from(i) * 0.5).collect();
         let picture = offered(&Offered { label: "x", times, rate: Some(20.0), arrivals: Some(160.0) });
-        assert_eq!(picture.desc, "24 requests were sent in 11.5 s. Declared were 160 in 8 s.");
+        assert_eq!(picture.alt, "24 requests were sent in 11.5 s. Declared were 160 in 8 s.");
         let unknown = offered(&Offered { label: "x", times: vec![0.0], rate: None, arrivals: None });
-        assert_eq!(unknown.desc, "1 requests were sent in 0 s.");
+        assert_eq!(unknown.alt, "1 requests were sent in 0 s.");
         let long: Vec<f64> = (0..1_000_000).map(f64::from).collect();
         let scale = Scale::new(1e6, 62.0, 600.0, 5, true);
         assert!(steps(&long, &scale, &scale).len() < 100_000, "a long run is no longer to draw");

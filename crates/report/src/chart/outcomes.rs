@@ -43,9 +43,10 @@ pub(crate) fn outcomes(runs: &[Drawn]) -> Picture {
     let told: Vec<String> = runs.iter().map(|d| format!("{}: {}", d.label, words(&d.summary.figures))).collect();
     Picture {
         title: "What became of every planned arrival".into(),
-        desc: format!("{}.", told.join(". ")),
+        alt: format!("{}.", told.join(". ")),
         note: "Each bar is the whole plan: nothing is left out of it.".into(),
         legend: Class::ALL.into_iter().filter(used).map(Key::Class).collect(),
+        numbers: crate::doc::Table::default(),
         height: runs.len() as f64 * row,
         body,
     }

@@ -84,7 +84,7 @@ fn picture(drawn: &Drawn, columns: &[Column], x: &Scale, y: &Scale, scaled: &str
     let width = columns.first().map_or(0.0, |c| c.to - c.from);
     Picture {
         title: format!("{}: offered, admitted and good per second", drawn.label),
-        desc: format!(
+        alt: format!(
             "Over a window of {} s, {} arrivals per second were offered and {} per second were good. {}",
             fmt::trimmed(drawn.summary.window_s, 1),
             fmt::rate(f.offered_per_s),
@@ -96,8 +96,9 @@ fn picture(drawn: &Drawn, columns: &[Column], x: &Scale, y: &Scale, scaled: &str
             .into_iter()
             .filter(used)
             .map(Key::Class)
-            .chain([Key::Line("offered", "offered"), Key::Line("admitted", "admitted")])
+            .chain([Key::line("offered", "offered"), Key::line("admitted", "admitted")])
             .collect(),
+        numbers: crate::doc::Table::default(),
         height: HEIGHT,
         body,
     }

@@ -54,7 +54,7 @@ fn picture(drawn: &Drawn, x: &Scale, scaled: &str) -> Picture {
     let last = outcomes.iter().filter_map(|r| r.end).max();
     Picture {
         title: format!("{}: each request from its planned arrival to its end", drawn.label),
-        desc: format!(
+        alt: format!(
             "Of {} completed answers the mean wait for the first token was {}; the last request ended {} after the start.",
             fmt::count(ttft.n as u64),
             ttft.mean.map_or_else(|| "not measured".to_owned(), fmt::duration),
@@ -65,8 +65,9 @@ fn picture(drawn: &Drawn, x: &Scale, scaled: &str) -> Picture {
             .into_iter()
             .filter(used)
             .map(Key::Class)
-            .chain([Key::Line("window", "end of the arrival window")])
+            .chain([Key::line("window", "end of the arrival window")])
             .collect(),
+        numbers: crate::doc::Table::default(),
         height: HEIGHT,
         body,
     }

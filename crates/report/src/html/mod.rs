@@ -143,8 +143,7 @@ pub(crate) fn figure(id: &str, picture: &Picture) -> Markup {
                         (chart::swatch(key))
                         @match key {
                             Key::Class(class) => { b { (class.name()) } span.meaning { " " (class.meaning()) } },
-                            Key::Run(_, label) => (label),
-                            Key::Line(_, meaning) => (meaning),
+                            Key::Run(_, text) | Key::Mark(_, text) | Key::Line(_, text) => (text),
                         }
                     }
                 }

@@ -1,7 +1,7 @@
-//! A comparison of policies as text, JSON and a page.
+//! A comparison of policies as text, JSON and a document.
 
 use elasticserve_core::sim::policies::{Bar, Front, Outcome, Row, Table};
-use elasticserve_report::{FrontLine, FrontPicture, FrontPoint, PolicyPage, PolicyTable, grid, policies_html};
+use elasticserve_report::{FrontLine, FrontPicture, FrontPoint, PolicyPage, PolicyTable, doc::Doc, grid, policies_doc};
 use serde_json::{Value, json};
 
 use super::{FrontResult, Results};
@@ -147,8 +147,8 @@ pub(super) fn json(results: &Results) -> Value {
     })
 }
 
-/// The page with the fronts.
-pub(super) fn page(results: &Results) -> String {
+/// The document with the fronts.
+pub(super) fn document(results: &Results) -> Doc {
     let point = |(name, o): &(String, Outcome)| {
         Some(FrontPoint { name: name.clone(), jain: o.jain?, attainment: o.attainment })
     };
@@ -163,7 +163,7 @@ pub(super) fn page(results: &Results) -> String {
         PolicyTable { title: table.workload.clone(), columns, rows }
     });
     let ok = results.bars.iter().filter(|bar| bar.ok).count();
-    policies_html(&PolicyPage {
+    policies_doc(&PolicyPage {
         title: "Policies: attainment against fairness".to_owned(),
         load: "Recorded and drawn arrivals on the engine model, behind the gateway's scheduler.".to_owned(),
         answer: format!("{} {ok} of {} bars hold.", at_equal_jain(&results.fronts).join(" "), results.bars.len()),

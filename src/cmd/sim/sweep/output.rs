@@ -1,9 +1,9 @@
-//! A sweep as a table, as CSV and as a page.
+//! A sweep as a table, as CSV and as a document.
 
 use std::fmt::Write;
 
 use elasticserve_core::sim::sweep::{Curve, Outcome, Policy, Spread};
-use elasticserve_report::{SweepLine, SweepPage, SweepPoint, grid, sweep_html};
+use elasticserve_report::{SweepLine, SweepPage, SweepPoint, doc::Doc, grid, sweep_doc};
 
 const MISSING: &str = "–";
 
@@ -54,10 +54,10 @@ pub(super) fn csv(outcomes: &[Outcome]) -> String {
     out
 }
 
-/// The page with pictures.
-pub(super) fn page(described: &str, curves: &[Curve], target: f64) -> String {
+/// The document with pictures.
+pub(super) fn document(described: &str, curves: &[Curve], target: f64) -> Doc {
     let (columns, rows) = table(curves);
-    sweep_html(&SweepPage {
+    sweep_doc(&SweepPage {
         title: "Policies over offered rate".to_owned(),
         load: described.to_owned(),
         answer: knees(curves, target),
@@ -78,6 +78,7 @@ fn line(curve: &Curve, target: f64) -> SweepLine {
             throughput: spread(runs, &|o| o.throughput),
             goodput: spread(runs, &|o| Some(o.goodput))?,
             attainment: spread(runs, &|o| Some(o.attainment))?,
+            n: runs.len() as u64,
         })
     };
     SweepLine {
