@@ -16,6 +16,7 @@ pub mod chart;
 pub mod check;
 mod class;
 pub mod doc;
+pub mod effects;
 mod fairness;
 #[cfg(test)]
 mod fixture;

@@ -56,7 +56,7 @@ pub struct Quantile {
 }
 
 /// A latency of an answer.
-#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+#[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Latency {
     /// Time to first token, from the plan.
     Ttft,
