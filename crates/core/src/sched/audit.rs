@@ -72,10 +72,10 @@ impl Scheduler {
         if in_use as usize != running || self.queue.in_use() != in_use {
             return Err(AuditError::PermitsLost { in_use, running });
         }
-        if self.queue.len() > self.depth {
+        if self.queue.len() > self.depth.max(self.over.queued) {
             return Err(AuditError::QueueOverDepth { queued: self.queue.len(), depth: self.depth });
         }
-        if self.queue.bytes() > self.max_bytes {
+        if self.queue.bytes() > self.max_bytes.max(self.over.bytes) {
             return Err(AuditError::BytesOverBound { bytes: self.queue.bytes(), max: self.max_bytes });
         }
         if self.queue.has_eligible() && self.backends.iter().any(|b| b.free() > 0) {

@@ -182,6 +182,11 @@ impl LiveTpot {
         self.mean = self.idle.as_nanos();
     }
 
+    /// The idle engine is another one; what was measured stays.
+    pub(super) fn idles_at(&mut self, idle: Span) {
+        self.idle = idle;
+    }
+
     pub(super) fn set(&mut self, mean: Span) {
         self.mean = mean.as_nanos();
     }

@@ -11,7 +11,7 @@
 //! ```
 //!
 //! **Contract.** After every input ([`Scheduler::offer`], [`Scheduler::cancel`],
-//! [`Scheduler::release`], [`Scheduler::set_backend`], [`Scheduler::drain`]) and whenever
+//! [`Scheduler::release`], [`Scheduler::set_backend`], [`Scheduler::reload`], [`Scheduler::drain`]) and whenever
 //! [`Scheduler::next_timer`] has passed, call [`Scheduler::poll`] until it returns `None`. After that no
 //! free permit coexists with a request that may use it.
 //!
@@ -28,6 +28,7 @@ mod price;
 mod properties;
 mod queue;
 mod rate;
+mod reload;
 mod rules;
 mod running;
 mod shadow;
@@ -54,7 +55,7 @@ use estimate::Need;
 use lengths::Lengths;
 use order::Charge;
 use predict::Forecast;
-use queue::{Queue, Waiting};
+use queue::{Asked, Queue, Waiting};
 use rate::ReleaseRate;
 use running::Running;
 
@@ -90,6 +91,8 @@ pub struct Scheduler {
     forecast: Option<Forecast>,
     depth: usize,
     max_bytes: u64,
+    /// What was more than these when they were lowered.
+    over: queue::Over,
     budget: Option<Span>,
     draining: bool,
     next_id: u64,
@@ -113,6 +116,7 @@ impl Scheduler {
             forecast: settings.predict.map(|predict| Forecast::new(settings.cost, predict, settings.price)),
             depth: settings.depth,
             max_bytes: settings.max_bytes,
+            over: queue::Over::default(),
             budget: settings.budget,
             draining: false,
             next_id: 0,
@@ -234,7 +238,7 @@ impl Scheduler {
         let output = used.output.or(Some(work.seen).filter(|seen| *seen > 0));
         self.lengths.ended(&work.tracked, output.unwrap_or(0), how == How::Finished);
         if let Some(output) = output {
-            let cost = self.cost.seat_time(used.input.unwrap_or(work.input), output);
+            let cost = self.cost.seat_time(used.input.unwrap_or(work.need.input), output);
             self.queue.settle(work.tenant, work.charge, cost);
         }
         self.queue.permit_returned(now, work.tenant);
@@ -264,6 +268,7 @@ impl Scheduler {
     ///
     /// At one tick a grant comes before an expiry: who waited exactly its budget is still served.
     pub fn poll(&mut self, now: Tick) -> Option<Action> {
+        self.over.fell(0, self.queue.len(), self.queue.bytes());
         if let Some(reason) = self.refuse_all()
             && let Some(waiting) = self.queue.pop_any()
         {
@@ -327,17 +332,21 @@ impl Scheduler {
         self.backends.iter().map(|b| b.in_use).sum()
     }
 
+    /// A request that arrived at `now`, as the settings of this moment see it.
     fn waiting(&self, now: Tick, id: RequestId, offer: &Offer) -> Waiting {
         let budget = match (self.budget, offer.budget) {
             (Some(a), Some(b)) => Some(a.min(b)),
             (a, b) => a.or(b),
         };
         let declared = offer.output.map(|n| n.max(1));
-        let length = self.lengths.of(self.queue.lane_of(offer.tenant), declared, offer.hint);
+        let lane = self.queue.lane_of(offer.tenant);
+        let length = self.lengths.of(lane, declared, offer.hint);
         let (output, few) = (length.mean().max(1), length.few_after(0));
         Waiting {
             id,
-            tenant: offer.tenant,
+            // Its lane from here on, whatever tenants are added.
+            tenant: TenantId(lane as u16),
+            asked: Asked { class: offer.class, budget: offer.budget },
             bytes: offer.bytes,
             cost: self.cost.seat_time(offer.input, output),
             class: self.queue.class(offer.tenant, offer.class),

@@ -71,6 +71,8 @@ impl VirtualTime {
 #[derive(Copy, Clone, Debug)]
 pub(super) struct Charge {
     pub(super) cost: Span,
+    /// Its weight then.
+    weight: NonZeroU32,
     /// The tenant's turn at being eligible in which that was.
     turn: u64,
 }
@@ -105,6 +107,17 @@ struct Tags {
 }
 
 impl Tags {
+    fn new(weight: NonZeroU32) -> Self {
+        let zero = VirtualTime::default();
+        Self { weight, floor: zero, base: zero, since: zero, turn: 0 }
+    }
+
+    fn turn_begins(&mut self, now: VirtualTime) {
+        self.base = self.next();
+        (self.floor, self.since) = (now, VirtualTime::default());
+        self.turn += 1;
+    }
+
     fn next(&self) -> VirtualTime {
         VirtualTime(self.floor.max(self.base).0.saturating_add(self.since.0))
     }
@@ -113,8 +126,26 @@ impl Tags {
 impl OrderState {
     pub(super) fn new(order: Order, weights: impl Iterator<Item = NonZeroU32>) -> Self {
         let zero = VirtualTime::default();
-        let tags = |weight| Tags { weight, floor: zero, base: zero, since: zero, turn: 0 };
-        Self { order, now: zero, latest: zero, lanes: weights.map(tags).collect() }
+        Self { order, now: zero, latest: zero, lanes: weights.map(Tags::new).collect() }
+    }
+
+    /// Goes by another rule and other weights from here on. Lanes that have no weight yet are added; those for which
+    /// there is none any more keep theirs.
+    ///
+    /// Under the same rule what each tenant has had still counts. Another rule finds all of them level: what was
+    /// shared out by other rules is neither a credit nor a debt.
+    pub(super) fn reload(&mut self, order: Order, mut weights: impl Iterator<Item = NonZeroU32>) {
+        for (tags, weight) in self.lanes.iter_mut().zip(&mut weights) {
+            tags.weight = weight;
+        }
+        self.lanes.extend(weights.map(Tags::new));
+        if std::mem::replace(&mut self.order, order) == order {
+            return;
+        }
+        self.now = self.now.max(self.latest);
+        for tags in &mut self.lanes {
+            tags.turn_begins(self.now);
+        }
     }
 
     /// Nothing runs or waits: a busy period is over, and what was used in it took nothing from anybody
@@ -125,11 +156,7 @@ impl OrderState {
 
     /// The tenant's queue was empty, or the tenant at its cap, and is not any more.
     pub(super) fn became_eligible(&mut self, lane: usize) {
-        let now = self.now;
-        let tags = &mut self.lanes[lane];
-        tags.base = tags.next();
-        (tags.floor, tags.since) = (now, VirtualTime::default());
-        tags.turn += 1;
+        self.lanes[lane].turn_begins(self.now);
     }
 
     pub(super) fn order(&self) -> Order {
@@ -161,7 +188,7 @@ impl OrderState {
         self.now = self.now.max(tags.next());
         tags.since = tags.since.after(cost, tags.weight);
         self.latest = self.latest.max(tags.next());
-        Charge { cost, turn: tags.turn }
+        Charge { cost, weight: tags.weight, turn: tags.turn }
     }
 
     /// What was charged turned out to cost so much: the difference goes on the tenant's tag, up or down.
@@ -171,7 +198,7 @@ impl OrderState {
     pub(super) fn settle(&mut self, lane: usize, charge: Charge, cost: Span) {
         let tags = &mut self.lanes[lane];
         let part = if charge.turn == tags.turn { &mut tags.since } else { &mut tags.base };
-        let (was, is) = (VirtualTime::default().after(charge.cost, tags.weight), part.after(cost, tags.weight));
+        let (was, is) = (VirtualTime::default().after(charge.cost, charge.weight), part.after(cost, charge.weight));
         *part = VirtualTime(is.0.saturating_sub(was.0));
         self.latest = self.latest.max(tags.next());
     }

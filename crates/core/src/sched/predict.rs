@@ -18,6 +18,7 @@ use super::estimate::{Caution, CostModel, LiveTpot, Need};
 use super::lengths::{Length, Lengths};
 use super::price::{InFlight, Market, Price, Quote};
 use super::queue::{Queue, Waiting};
+use super::running::Work;
 use crate::ids::RequestId;
 use crate::outcome::RejectReason;
 use crate::time::{Span, Tick};
@@ -145,6 +146,36 @@ impl Forecast {
             tokens_left: 0,
             market: price.map(|price| Market::new(price, &cost)),
         }
+    }
+
+    /// Goes by other settings from here on; what was measured stays. All that waits is to be judged anew.
+    pub(super) fn reload(&mut self, cost: CostModel, predict: Predict, price: Option<Price>) {
+        (self.cost, self.caution) = (cost, predict.caution);
+        self.tpot.idles_at(cost.idle_tpot);
+        if self.running.is_empty() && !self.follows {
+            self.tpot.reset();
+        }
+        (self.judged, self.unjudged) = (self.tpot.get(), 0);
+        let before = self.market.take();
+        self.market = price.map(|price| match before {
+            Some(market) if market.is_of(&price, &cost) => market,
+            _ => Market::new(price, &cost),
+        });
+    }
+
+    /// Takes over work that runs already, and of which so many tokens were seen.
+    pub(super) fn adopt(&mut self, now: Tick, id: RequestId, work: &Work, lane: usize, lengths: &Lengths) {
+        let Work { arrived, need, declared, hint, seen, .. } = *work;
+        let left = tokens_left(declared, lane, hint, seen, lengths);
+        self.tokens_left += u64::from(left);
+        self.running.insert(id, Running { lane, arrived, need, declared, hint, seen, left, last: now });
+    }
+
+    /// The latest start of what waits, at the pace of now, and that by which it is ranked. What cannot make it any
+    /// more expires at once.
+    pub(super) fn rejudge(&self, waiting: &Waiting, lane: usize) -> (Option<Tick>, Option<Tick>) {
+        let latest = self.cost.latest_start(waiting.arrived, &waiting.promised(), self.promised(lane), &self.caution);
+        (Some(latest.unwrap_or(Tick::ZERO)), self.rank(waiting))
     }
 
     pub(super) fn tpot(&self) -> Span {
@@ -336,10 +367,7 @@ impl Forecast {
         let Some(running) = self.running.get_mut(&id) else { return };
         running.seen = running.seen.saturating_add(observation.tokens);
         running.last = now;
-        let left = match running.declared {
-            Some(length) => length.saturating_sub(running.seen),
-            None => lengths.of(running.lane, None, running.hint).few_after(running.seen),
-        };
+        let left = tokens_left(running.declared, running.lane, running.hint, running.seen, lengths);
         self.tokens_left = self.tokens_left - u64::from(running.left) + u64::from(left);
         running.left = left;
         if let Some(gap) = observation.gap
@@ -380,12 +408,7 @@ impl Forecast {
         }
         let mut count = count.min(self.unjudged).min(queue.len());
         self.unjudged = self.unjudged.min(queue.len()) - count;
-        let (cost, caution) = (&self.cost, &self.caution);
-        let judge = |lane, w: &Waiting| {
-            let latest = cost.latest_start(w.arrived, &w.promised(), self.promised(lane), caution);
-            // What cannot make it any more expires at once.
-            (Some(latest.unwrap_or(Tick::ZERO)), self.rank(w))
-        };
+        let judge = |lane, w: &Waiting| self.rejudge(w, lane);
         let mut from = self.next_judged;
         while count > 0 {
             let (done, next) = queue.rejudge_some(from, count, judge);
@@ -394,6 +417,14 @@ impl Forecast {
             from = next.unwrap_or(FIRST);
         }
         self.next_judged = from;
+    }
+}
+
+/// Tokens that a running answer still has to give, as declared or as most answers have.
+fn tokens_left(declared: Option<u32>, lane: usize, hint: Option<u32>, seen: u32, lengths: &Lengths) -> u32 {
+    match declared {
+        Some(length) => length.saturating_sub(seen),
+        None => lengths.of(lane, None, hint).few_after(seen),
     }
 }
 

@@ -167,6 +167,11 @@ impl Market {
         }
     }
 
+    /// Whether it goes by that price, and an engine of that pace.
+    pub(super) fn is_of(&self, price: &Price, cost: &CostModel) -> bool {
+        self.price == *price && self.idle_ms == cost.idle_tpot.as_millis_f64()
+    }
+
     /// Counts an offer.
     pub(super) fn offered(&mut self, now: Tick, lane: usize, need: &Need, cost: &CostModel, caution: &Caution) {
         self.fresh += 1;

@@ -4,6 +4,7 @@
 //! expires leaves every index at once.
 
 mod ahead;
+mod reload;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU32;
@@ -21,6 +22,7 @@ use crate::time::{Span, Tick};
 pub(super) struct Waiting {
     pub(super) id: RequestId,
     pub(super) tenant: TenantId,
+    pub(super) asked: Asked,
     pub(super) bytes: u64,
     pub(super) cost: Span,
     /// 0 the first, never before its tenant's.
@@ -46,6 +48,21 @@ pub(super) struct Waiting {
     pub(super) rank: Option<Tick>,
 }
 
+/// What a request asks for, of which its tenant and the settings make what it gets.
+#[derive(Copy, Clone, Debug, Default)]
+pub(super) struct Asked {
+    pub(super) class: Option<u32>,
+    pub(super) budget: Option<Span>,
+}
+
+/// What was above its bounds when these were lowered, and may be until it has ended.
+#[derive(Copy, Clone, Debug, Default)]
+pub(super) struct Over {
+    pub(super) permits: u32,
+    pub(super) queued: usize,
+    pub(super) bytes: u64,
+}
+
 #[derive(Debug)]
 struct Lane {
     /// In the order in which they go.
@@ -61,6 +78,7 @@ struct Lane {
     bytes: u64,
     ranked_by: Option<Slo>,
     on_miss: OnMiss,
+    over: Over,
     /// This lane's entry in `heads`, if it has one.
     listed: Option<Head>,
 }
@@ -81,15 +99,45 @@ impl Waiting {
     }
 }
 
+impl Over {
+    pub(super) fn fell(&mut self, permits: u32, queued: usize, bytes: u64) {
+        self.permits = self.permits.min(permits);
+        self.queued = self.queued.min(queued);
+        self.bytes = self.bytes.min(bytes);
+    }
+}
+
 impl Lane {
+    fn new(policy: &TenantPolicy) -> Self {
+        Self {
+            waiting: BTreeSet::new(),
+            class: policy.class,
+            in_use: 0,
+            releases: ReleaseRate::default(),
+            max_permits: policy.max_permits,
+            max_queued: policy.max_queued,
+            max_queued_bytes: policy.max_queued_bytes,
+            bytes: 0,
+            ranked_by: policy.slo,
+            on_miss: policy.on_miss,
+            over: Over::default(),
+            listed: None,
+        }
+    }
+
+    /// Something of it ended: what is above the bounds still, at most.
+    fn fell(&mut self) {
+        self.over.fell(self.in_use, self.waiting.len(), self.bytes);
+    }
+
     fn may_start(&self) -> bool {
         self.max_permits.is_none_or(|max| self.in_use < max)
     }
 
     fn is_within_bounds(&self) -> bool {
-        self.max_permits.is_none_or(|max| self.in_use <= max)
-            && self.max_queued.is_none_or(|max| self.waiting.len() <= max as usize)
-            && self.max_queued_bytes.is_none_or(|max| self.bytes <= max)
+        self.max_permits.is_none_or(|max| self.in_use <= max.max(self.over.permits))
+            && self.max_queued.is_none_or(|max| self.waiting.len() <= (max as usize).max(self.over.queued))
+            && self.max_queued_bytes.is_none_or(|max| self.bytes <= max.max(self.over.bytes))
     }
 }
 
@@ -115,22 +163,9 @@ impl Queue {
         // There is always a lane for a tenant that is not in the list.
         let fallback = [TenantPolicy::default()];
         let tenants = if tenants.is_empty() { &fallback[..] } else { tenants };
-        let lane = |t: &TenantPolicy| Lane {
-            waiting: BTreeSet::new(),
-            class: t.class,
-            in_use: 0,
-            releases: ReleaseRate::default(),
-            max_permits: t.max_permits,
-            max_queued: t.max_queued,
-            max_queued_bytes: t.max_queued_bytes,
-            bytes: 0,
-            ranked_by: t.slo,
-            on_miss: t.on_miss,
-            listed: None,
-        };
         Self {
             items: BTreeMap::new(),
-            lanes: tenants.iter().map(lane).collect(),
+            lanes: tenants.iter().map(Lane::new).collect(),
             heads: BTreeSet::new(),
             expiries: BTreeSet::new(),
             order: OrderState::new(order, tenants.iter().map(|t| t.weight)),
@@ -214,6 +249,7 @@ impl Queue {
         let lane = self.lane_of(waiting.tenant);
         self.unindex(lane, &waiting);
         self.lanes[lane].bytes -= waiting.bytes;
+        self.lanes[lane].fell();
         self.relist(lane);
         Some(waiting)
     }
@@ -274,6 +310,7 @@ impl Queue {
         self.lanes[lane].releases.record(now, more_waits);
         let held_back = !self.lanes[lane].may_start();
         self.lanes[lane].in_use -= 1;
+        self.lanes[lane].fell();
         self.running -= 1;
         if held_back {
             // What its own cap kept a tenant from is no credit against the others.
@@ -399,6 +436,7 @@ impl Queue {
                 && self.items.contains_key(&head.1)
         };
         let agrees = bytes == self.bytes
+            && self.audit_work()
             && waiting == self.items.len()
             && timed == self.expiries.len()
             && self.expiries.iter().all(due)

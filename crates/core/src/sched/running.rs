@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::OnMiss;
+use super::estimate::Need;
 use super::lengths::{Lengths, Tracked};
 use super::order::Charge;
 use super::queue::Waiting;
@@ -15,10 +16,14 @@ pub(super) struct Work {
     pub(super) backend: BackendId,
     pub(super) tenant: TenantId,
     pub(super) charge: Charge,
-    pub(super) input: u32,
     /// Answer tokens that were observed.
     pub(super) seen: u32,
     pub(super) tracked: Tracked,
+    pub(super) arrived: Tick,
+    pub(super) need: Need,
+    /// Answer tokens, where it declared them.
+    pub(super) declared: Option<u32>,
+    pub(super) hint: Option<u32>,
     /// When it must have ended.
     ends_by: Option<Tick>,
     /// Its entry among the deadlines.
@@ -49,10 +54,13 @@ impl Running {
         let arrived = waiting.arrived;
         let lost = |limit: Option<Span>| limit.filter(|_| on_miss == OnMiss::Abort).map(|l| arrived + l + NANOSECOND);
         let (first, ends_by) = (lost(waiting.need.slo.ttft), lost(waiting.need.slo.e2e));
-        let (tenant, input) = (waiting.tenant, waiting.need.input);
+        let Waiting { tenant, need, declared, hint, .. } = *waiting;
         let armed = [first, ends_by].into_iter().flatten().min();
         self.lost.extend(armed.map(|at| (at, waiting.id)));
-        self.all.insert(waiting.id, Work { backend, tenant, charge, input, seen: 0, tracked, ends_by, armed });
+        self.all.insert(
+            waiting.id,
+            Work { backend, tenant, charge, seen: 0, tracked, arrived, need, declared, hint, ends_by, armed },
+        );
     }
 
     /// Answer tokens came.
@@ -66,6 +74,10 @@ impl Running {
             work.armed = work.ends_by;
             self.lost.extend(work.armed.map(|at| (at, id)));
         }
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = (&RequestId, &Work)> {
+        self.all.iter()
     }
 
     pub(super) fn end(&mut self, id: RequestId) -> Option<Work> {

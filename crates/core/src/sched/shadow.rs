@@ -103,6 +103,21 @@ impl Shadow {
         }
     }
 
+    /// Goes by other settings from here on, and starts afresh for that: with empty queue and seats, and with what it
+    /// has counted.
+    pub fn reload(&mut self, settings: &Settings) {
+        let before = std::mem::replace(self, Self::new(settings));
+        let lanes = self.counts.len().max(before.counts.len());
+        (self.counts, self.running, self.pace) = (before.counts, before.running, before.pace);
+        self.counts.resize(lanes, Counts::default());
+        self.pace.idles_at(settings.cost.idle_tpot);
+        self.scheduler.draining = before.scheduler.draining;
+        for (backend, before) in self.scheduler.backends.iter_mut().zip(&before.scheduler.backends) {
+            backend.up = before.up;
+        }
+        self.scheduler.follow(self.pace.get());
+    }
+
     /// Takes over what was learned before; see [`Scheduler::restore`].
     ///
     /// # Errors

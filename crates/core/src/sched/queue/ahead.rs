@@ -87,6 +87,12 @@ impl Queue {
         }
     }
 
+    /// Whether the work of all is that of what waits.
+    pub(super) fn audit_work(&self) -> bool {
+        let all = self.work.get(&(SIZES - 1, 0)).copied().unwrap_or_default();
+        all == self.items.values().map(|w| w.brief).sum::<Span>()
+    }
+
     pub(super) fn discount_work(&mut self, waiting: &Waiting) {
         let bucket = self.place(waiting) >> BUCKET;
         for size in 0..SIZES {
@@ -116,6 +122,7 @@ mod tests {
         let waiting = |id, random: &mut Random| Waiting {
             id: RequestId(id),
             tenant: TenantId(0),
+            asked: super::super::Asked::default(),
             bytes: 0,
             cost: Span::from_nanos(1),
             class: 0,
