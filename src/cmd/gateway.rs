@@ -3,11 +3,12 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use anyhow::Context;
 use elasticserve_core::time::Span;
-use elasticserve_gateway::Gateway;
 use elasticserve_gateway::config::{Config, ConfigError, RawBackend, RawConfig};
+use elasticserve_gateway::{Gateway, Why};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use super::supervised::{announce, stdin_ended};
@@ -22,7 +23,8 @@ predicted to miss its limits, or costs others more than it is worth, is refused 
 frees its place at once, and the backend's connection is closed.
 
 Probes and metrics are on the admin listener: /livez, /readyz, /metrics. SIGTERM or Ctrl-C drains:
-what runs may finish, everything else is refused with 503. A second one ends at once.
+what runs may finish, everything else is refused with 503. A second one ends at once. SIGHUP, or a change of its
+files, reloads the configuration: all of it or, if something is wrong with it, nothing.
 
 Example:
   vllm serve Qwen/Qwen3-8B --max-num-seqs 32 --port 8000
@@ -66,7 +68,7 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     let (check, supervised) = (args.check, args.supervised);
-    let config = args.into_config()?;
+    let config = args.read().map_err(|e| BadConfig(e.to_string()))?;
     if check {
         say(config.to_toml().map_err(|e| BadConfig(e.to_string()))?.trim_end());
         return Ok(ExitCode::SUCCESS);
@@ -74,26 +76,27 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     super::start_logging();
     let runtime =
         tokio::runtime::Builder::new_multi_thread().enable_all().build().context("cannot start the runtime")?;
-    runtime.block_on(serve(config, supervised))
+    runtime.block_on(serve(config, supervised, args))
 }
 
 impl Args {
-    fn into_config(self) -> anyhow::Result<Config> {
+    /// The file and the flags, which win over it.
+    fn read(&self) -> Result<Config, ConfigError> {
         let mut raw = match &self.config {
             None => RawConfig::default(),
-            Some(path) => RawConfig::from_file(path).map_err(|e| BadConfig(format!("--config: {e}")))?,
+            Some(path) => RawConfig::from_file(path)?,
         };
-        raw.listen = self.listen.or(raw.listen);
-        raw.admin = self.admin.or(raw.admin);
+        raw.listen = self.listen.clone().or(raw.listen);
+        raw.admin = self.admin.clone().or(raw.admin);
         raw.queue.depth = self.queue_depth.or(raw.queue.depth);
-        raw.queue.budget = self.queue_budget.or(raw.queue.budget);
+        raw.queue.budget = self.queue_budget.clone().or(raw.queue.budget);
         if !self.backends.is_empty() {
-            raw.backends = Some(self.backends);
+            raw.backends = Some(self.backends.clone());
         }
         if let (Some(permits), Some(backends)) = (self.permits, &mut raw.backends) {
             backends.iter_mut().for_each(|b| b.permits = Some(permits));
         }
-        Ok(raw.check().map_err(|e| BadConfig(e.to_string()))?)
+        raw.check()
     }
 }
 
@@ -117,14 +120,18 @@ fn parse_time(text: &str) -> Result<String, String> {
     text.parse::<Span>().map(|_| text.to_owned()).map_err(|e| e.to_string())
 }
 
-async fn serve(config: Config, supervised: bool) -> anyhow::Result<ExitCode> {
-    let mut stop = StopSignals::listen().context("cannot listen for signals")?;
+async fn serve(config: Config, supervised: bool, args: Args) -> anyhow::Result<ExitCode> {
+    let mut signals = Signals::listen().context("cannot listen for signals")?;
     let backends: Vec<String> =
         config.backends.iter().map(|b| format!("{} ({} permits)", b.authority, b.permits)).collect();
     let budget = config.queue_budget.map_or_else(|| "none".to_owned(), |b| b.to_string());
     let tenants = config.tenants.iter().map(|t| t.name.as_str()).collect::<Vec<_>>().join(", ");
     let (order, predicts) = (config.order, config.predict.is_some());
-    let gateway = Gateway::start(config).await?;
+    let gateway = if args.config.is_some() {
+        Gateway::start_from(config, Arc::new(move || args.read())).await?
+    } else {
+        Gateway::start(config).await?
+    };
     tracing::info!(
         listen = %gateway.data_addr(),
         admin = %gateway.admin_addr(),
@@ -138,11 +145,11 @@ async fn serve(config: Config, supervised: bool) -> anyhow::Result<ExitCode> {
     if supervised {
         announce(&[("listen", gateway.data_addr()), ("admin", gateway.admin_addr())]);
         tokio::select! {
-            () = stop.next() => {}
+            () = signals.stop(&gateway) => {}
             ended = stdin_ended() => ended.context("cannot watch stdin")?,
         }
     } else {
-        stop.next().await;
+        signals.stop(&gateway).await;
     }
     tracing::info!("draining; a second signal ends at once");
     tokio::select! {
@@ -151,20 +158,36 @@ async fn serve(config: Config, supervised: bool) -> anyhow::Result<ExitCode> {
                 tracing::warn!(cut = drained.cut, "the time to drain was over before all answers were");
             }
         }
-        () = stop.next() => tracing::warn!("second signal: ending at once"),
+        () = signals.next() => tracing::warn!("second signal: ending at once"),
     }
     Ok(ExitCode::SUCCESS)
 }
 
-/// SIGTERM and SIGINT.
-struct StopSignals {
+/// SIGTERM and SIGINT, which stop, and SIGHUP, which reloads.
+struct Signals {
     terminate: Signal,
     interrupt: Signal,
+    hangup: Signal,
 }
 
-impl StopSignals {
+impl Signals {
     fn listen() -> std::io::Result<Self> {
-        Ok(Self { terminate: signal(SignalKind::terminate())?, interrupt: signal(SignalKind::interrupt())? })
+        let (terminate, interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+        Ok(Self { terminate, interrupt, hangup: signal(SignalKind::hangup())? })
+    }
+
+    /// Waits for the signal to stop, and reloads at the other.
+    async fn stop(&mut self, gateway: &Gateway) {
+        loop {
+            tokio::select! {
+                _ = self.terminate.recv() => return,
+                _ = self.interrupt.recv() => return,
+                // How it went is in the log and the metrics.
+                _ = self.hangup.recv() => {
+                    let _ = gateway.reload(Why::Signal);
+                }
+            }
+        }
     }
 
     async fn next(&mut self) {
@@ -209,7 +232,7 @@ mod tests {
         std::fs::write(&file, text).unwrap();
         let read = |more: &[&str]| {
             let words = ["gateway", "--config", file.to_str().unwrap()];
-            Cli::try_parse_from(words.iter().chain(more)).unwrap().args.into_config().unwrap()
+            Cli::try_parse_from(words.iter().chain(more)).unwrap().args.read().unwrap()
         };
         let alone = read(&[]);
         assert_eq!((alone.fixed.listen.port(), alone.backends[0].permits, alone.queue_depth), (1, 4, 7));
@@ -228,13 +251,13 @@ mod tests {
             std::fs::write(folder.path().join("t.toml"), tenants).unwrap();
             std::fs::write(&file, "tenants_file = 't.toml'\n[[backends]]\nurl = 'http://a:1'\n").unwrap();
             let words = ["gateway", "--check", "--config", file.to_str().unwrap()];
-            Cli::try_parse_from(words).unwrap().args.into_config()
+            Cli::try_parse_from(words).unwrap().args.read()
         };
         let config = read(example).unwrap();
         let names: Vec<&str> = config.tenants.iter().map(|t| t.name.as_str()).collect();
         assert_eq!(names, ["gold", "standard", "batch"]);
         let error = read(&example.replace("weight = 4", "wieght = 4")).unwrap_err();
         let text = error.to_string();
-        assert!(error.is::<BadConfig>() && text.contains("t.toml") && text.contains("`weight`"), "{text}");
+        assert!(text.contains("t.toml") && text.contains("`weight`"), "{text}");
     }
 }

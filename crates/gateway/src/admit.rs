@@ -4,6 +4,7 @@
 //! sent, woken or dropped under the lock, because a permit that is dropped comes back in here.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError};
 
 use elasticserve_core::ids::{BackendId, RequestId, TenantId};
@@ -32,9 +33,7 @@ pub(crate) struct Admission {
     timer: Notify,
     clock: Clock,
     /// Whether something learns from running work.
-    learns: bool,
-    /// Whether a tenant's work is cut when its deadline is lost.
-    cuts: Vec<bool>,
+    learns: AtomicBool,
 }
 
 #[derive(Debug)]
@@ -47,6 +46,8 @@ struct Inner {
     waiters: BTreeMap<RequestId, Waiter>,
     /// What the timer sleeps for.
     armed: Option<Tick>,
+    /// Whether a tenant's work is cut when its deadline is lost.
+    cuts: Vec<bool>,
 }
 
 /// A refusal, and what the shadow policy had decided by then.
@@ -82,10 +83,22 @@ impl Admission {
     pub(crate) fn new(settings: &Settings, shadow: Option<&Settings>, clock: Clock) -> Arc<Self> {
         let scheduler = Scheduler::new(settings);
         let learns = scheduler.learns() || shadow.is_some();
-        let cuts = settings.tenants.iter().map(|t| t.on_miss == OnMiss::Abort).collect();
         let shadow = shadow.map(Shadow::new);
-        let inner = Inner { scheduler, shadow, cutters: BTreeMap::new(), waiters: BTreeMap::new(), armed: None };
-        Arc::new(Self { inner: Mutex::new(inner), timer: Notify::new(), clock, learns, cuts })
+        let (cutters, waiters) = (BTreeMap::new(), BTreeMap::new());
+        let inner = Inner { scheduler, shadow, cutters, waiters, armed: None, cuts: cuts(settings) };
+        let learns = AtomicBool::new(learns);
+        Arc::new(Self { inner: Mutex::new(inner), timer: Notify::new(), clock, learns })
+    }
+
+    /// Goes by other settings from the next decision on; what waits and runs stays. The shadow starts afresh.
+    pub(crate) fn reload(self: &Arc<Self>, settings: &Settings, shadow: Option<&Settings>) {
+        self.enter(|inner, now| {
+            inner.scheduler.reload(now, settings);
+            inner.cuts = cuts(settings);
+            let before = inner.shadow.take();
+            inner.shadow = shadow.map(|shadow| Shadow::beside(&inner.scheduler, shadow, before));
+            self.learns.store(inner.scheduler.learns() || inner.shadow.is_some(), Ordering::Relaxed);
+        });
     }
 
     /// Offers a request. The returned [`Waiting`] withdraws it when dropped.
@@ -120,7 +133,7 @@ impl Admission {
 
     /// Tells the scheduler what was seen of running work, if it wants to know.
     pub(crate) fn observe(self: &Arc<Self>, id: RequestId, observation: Observation) {
-        if self.learns {
+        if self.learns.load(Ordering::Relaxed) {
             self.enter(|inner, now| {
                 inner.scheduler.observe(now, id, observation);
                 if let Some(shadow) = &mut inner.shadow {
@@ -151,9 +164,10 @@ impl Admission {
 
     pub(crate) fn view(&self, backends: usize) -> View {
         let mut inner = self.lock();
+        let tenants = inner.cuts.len();
         let shadow = inner.shadow.as_mut().map_or_else(Vec::new, |shadow| {
             shadow.advance(self.clock.now());
-            (0..self.cuts.len()).map(|tenant| shadow.counts(TenantId(tenant as u16))).collect()
+            (0..tenants).map(|tenant| shadow.counts(TenantId(tenant as u16))).collect()
         });
         let scheduler = &inner.scheduler;
         View {
@@ -263,7 +277,7 @@ impl Admission {
                     if let Some(shadow) = &mut inner.shadow {
                         shadow.granted(now, id);
                     }
-                    let lost = self.may_be_cut(ticket.tenant()).then(|| {
+                    let lost = inner.may_be_cut(ticket.tenant()).then(|| {
                         let (cutter, lost) = oneshot::channel();
                         inner.cutters.insert(id, cutter);
                         lost
@@ -283,14 +297,20 @@ impl Admission {
         }
     }
 
-    fn may_be_cut(&self, tenant: TenantId) -> bool {
-        self.cuts.get(tenant.index()).copied().unwrap_or(false)
-    }
-
     fn lock(&self) -> MutexGuard<'_, Inner> {
         // The scheduler's state is consistent between its calls, so a panic elsewhere does not spoil it.
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+impl Inner {
+    fn may_be_cut(&self, tenant: TenantId) -> bool {
+        self.cuts.get(tenant.index()).copied().unwrap_or(false)
+    }
+}
+
+fn cuts(settings: &Settings) -> Vec<bool> {
+    settings.tenants.iter().map(|t| t.on_miss == OnMiss::Abort).collect()
 }
 
 /// A place in the queue. Dropping it leaves the queue at once.

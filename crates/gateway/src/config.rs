@@ -21,8 +21,8 @@ use http::StatusCode;
 use http::uri::Authority;
 
 pub use raw::{
-    Lengths, RawAdmission, RawBackend, RawConfig, RawLimits, RawLog, RawPredict, RawQueue, RawSlo, RawStall, RawState,
-    RawTenant, RawTimeouts,
+    Lengths, RawAdmission, RawBackend, RawConfig, RawLimits, RawLog, RawPredict, RawQueue, RawReload, RawSlo, RawStall,
+    RawState, RawTenant, RawTimeouts,
 };
 pub use tenants::{MAX_NAME, MAX_TENANTS, Tenant};
 
@@ -31,9 +31,11 @@ pub use tenants::{MAX_NAME, MAX_TENANTS, Tenant};
 pub struct Config {
     /// What holds for the whole life of a gateway.
     pub fixed: Fixed,
+    /// The files that it was read from: once one of them changes, it is read again.
+    pub files: Vec<PathBuf>,
     /// The servers behind the gateway, at least one.
     pub backends: Vec<Backend>,
-    /// Whose requests there are, at least one.
+    /// Whose requests there are, at least one, each by its [`TenantId`].
     pub tenants: Vec<Tenant>,
     /// The tenant of requests that name none, or one that is not known.
     pub default_tenant: TenantId,
@@ -82,6 +84,8 @@ pub struct Fixed {
     pub state: Option<State>,
     /// A file for one line about each scheduled request.
     pub decisions: Option<PathBuf>,
+    /// Whether the files of the configuration are watched.
+    pub watch: bool,
 }
 
 /// A policy that decides nothing.

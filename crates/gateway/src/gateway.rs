@@ -16,13 +16,14 @@ use tokio_util::task::TaskTracker;
 
 use crate::admit::Admission;
 use crate::clock::Clock;
-use crate::config::Config;
+use crate::config::{Config, ConfigError};
 use crate::connection::Ending;
 use crate::decisions::DecisionLog;
 use crate::health::Health;
-use crate::live::Live;
+use crate::live::{Live, ReloadError};
 use crate::metrics::Metrics;
 use crate::proxy::Shared;
+use crate::reload::{self, Reloader, Source, Why};
 use crate::state::{self, Keeper};
 use crate::upstream::{Dial, Stream, TcpDial, Upstream};
 use crate::{admin, connection, health, listen};
@@ -78,15 +79,29 @@ impl Service {
     /// and nothing writes a decision log.
     #[must_use]
     pub fn new(config: Config, dial: Arc<dyn Dial>) -> Self {
-        Self::with_log(config, dial, None)
+        Self::with(config, dial, None, None)
     }
 
-    fn with_log(config: Config, dial: Arc<dyn Dial>, decisions: Option<DecisionLog>) -> Self {
+    /// The same with a configuration that can be read again.
+    ///
+    /// # Errors
+    /// Those of reading it.
+    pub fn from_source(source: Arc<dyn Source>, dial: Arc<dyn Dial>) -> Result<Self, ConfigError> {
+        Ok(Self::with(source.read()?, dial, None, Some(source)))
+    }
+
+    fn with(
+        config: Config,
+        dial: Arc<dyn Dial>,
+        decisions: Option<DecisionLog>,
+        source: Option<Arc<dyn Source>>,
+    ) -> Self {
         let clock = Clock::start();
         let metrics = Metrics::new(&config);
         let admission = Admission::new(&config.scheduler(), config.shadow().as_ref(), clock);
         let health = Health::unknown(config.backends.len());
         let live = Live::new(config);
+        metrics.reloads().in_effect(live.now().hash());
         let shared = Shared {
             clock,
             admission,
@@ -97,6 +112,7 @@ impl Service {
             draining: AtomicBool::new(false),
             requests: AtomicU64::new(0),
             instance: u64::from(std::process::id()),
+            reloader: Reloader::new(source),
             decisions,
         };
         Self { shared: Arc::new(shared), connections: TaskTracker::new(), ending: Ending::default() }
@@ -119,6 +135,14 @@ impl Service {
             self.shared.admission.drain();
             self.ending.drain.cancel();
         }
+    }
+
+    /// Reads the configuration again and puts it into effect, all of it or nothing; see [`Gateway::reload`].
+    ///
+    /// # Errors
+    /// A [`ReloadError`]; what was in effect still is.
+    pub fn reload(&self, why: Why) -> Result<(), ReloadError> {
+        self.shared.reload(why)
     }
 
     /// Requests that wait, and permits in use and in total of each backend.
@@ -160,6 +184,18 @@ impl Gateway {
     /// # Errors
     /// [`StartError`] names the listener or the file that could not be set up.
     pub async fn start(config: Config) -> Result<Self, StartError> {
+        Self::start_with(config, None).await
+    }
+
+    /// The same with a configuration that is read again once its files change, or [`Gateway::reload`] says so.
+    ///
+    /// # Errors
+    /// See [`Gateway::start`].
+    pub async fn start_from(config: Config, source: Arc<dyn Source>) -> Result<Self, StartError> {
+        Self::start_with(config, Some(source)).await
+    }
+
+    async fn start_with(config: Config, source: Option<Arc<dyn Source>>) -> Result<Self, StartError> {
         let data = bind("--listen", config.fixed.listen).await?;
         let admin = bind("--admin", config.fixed.admin).await?;
         let addr = |listener: &TcpListener, wanted| listener.local_addr().unwrap_or(wanted);
@@ -172,7 +208,7 @@ impl Gateway {
                 (Some(log), Some(writer))
             }
         };
-        let service = Service::with_log(config, Arc::new(TcpDial), log);
+        let service = Service::with(config, Arc::new(TcpDial), log, source);
         let shared = &service.shared;
         let (mut logging, log_ends) = (JoinSet::new(), CancellationToken::new());
         let config = shared.config();
@@ -200,6 +236,9 @@ impl Gateway {
             background.spawn(health::watch(Arc::clone(shared), BackendId(index as u16)));
         }
         background.spawn(Arc::clone(&shared.admission).run_timer());
+        if config.fixed.watch && shared.reloader.can_read() {
+            background.spawn(reload::watch(Arc::clone(shared)));
+        }
         let admin_connections = TaskTracker::new();
         background.spawn(admin::accept(
             admin,
@@ -228,6 +267,15 @@ impl Gateway {
     #[must_use]
     pub const fn service(&self) -> &Service {
         &self.service
+    }
+
+    /// Reads the configuration again and puts it into effect, all of it or nothing, from the next decision on. What
+    /// waits and runs stays. A configuration that is wrong is logged, counted and shown, and changes nothing.
+    ///
+    /// # Errors
+    /// A [`ReloadError`]; what was in effect still is.
+    pub fn reload(&self, why: Why) -> Result<(), ReloadError> {
+        self.service.reload(why)
     }
 
     /// Drains and ends: what runs may finish within the configured time, then everything is cut.

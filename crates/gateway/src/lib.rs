@@ -11,7 +11,7 @@
 //! | module | its part of the flow |
 //! |---|---|
 //! | [`config`] | the file and the flags become one checked [`config::Config`] |
-//! | `live` | the configuration in effect, which can be replaced |
+//! | `live`, `reload` | the configuration in effect; what replaces it while the gateway runs |
 //! | `listen`, `connection` | accept loop, connection cap, HTTP/1 limits, drain |
 //! | `route` | which paths are scheduled, pass by, or do not exist |
 //! | `proxy` | the story of one request |
@@ -42,6 +42,7 @@ mod metrics;
 mod permit;
 mod proxy;
 mod relay;
+mod reload;
 mod reply;
 mod route;
 mod state;
@@ -50,4 +51,6 @@ mod task;
 mod upstream;
 
 pub use gateway::{Drained, Gateway, Service, StartError};
+pub use live::ReloadError;
+pub use reload::{Source, Why};
 pub use upstream::{Dial, DialFuture, Stream};

@@ -1,9 +1,10 @@
 //! Figures for Prometheus. Labels come from the configuration or from closed lists, never from a client.
 
 mod meter;
+mod reloads;
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU16, AtomicU64, Ordering};
+use std::sync::{Arc, PoisonError, RwLock};
 
 use elasticserve_core::ids::TenantId;
 use elasticserve_core::sched::{Counts, LengthSummary};
@@ -19,6 +20,7 @@ use crate::admit::View;
 use crate::config::Config;
 
 pub(crate) use meter::{Account, Draft, Meter};
+pub(crate) use reloads::Reloads;
 
 /// Buckets in seconds for waiting and for first tokens: from 1 ms to about a minute.
 const SHORT: [f64; 16] =
@@ -29,6 +31,10 @@ const LONG: [f64; 15] = [0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 15.0, 
 const PER_TOKEN: [f64; 12] = [0.001, 0.005, 0.01, 0.02, 0.03, 0.04, 0.05, 0.075, 0.1, 0.2, 0.5, 1.0];
 /// Buckets in seconds for the gateway's own time.
 const OWN: [f64; 10] = [0.00005, 0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.05, 0.25];
+
+/// For what is shown only while there is something to show.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct NoLabel {}
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct TenantLabel {
@@ -117,7 +123,7 @@ pub(crate) struct Metrics {
     backend_up: Family<BackendLabel, Gauge>,
     connections: Gauge,
     refused_connections: Counter<u64, AtomicU64>,
-    live_tpot: Gauge<f64, AtomicU64>,
+    live_tpot: Family<NoLabel, Gauge<f64, AtomicU64>>,
     dropped_decisions: Counter<u64, AtomicU64>,
     shadow: Family<ShadowLabel, Counter<u64, AtomicU64>>,
     learned_tokens: Family<LearnedLabel, Gauge<f64, AtomicU64>>,
@@ -125,8 +131,10 @@ pub(crate) struct Metrics {
     state: Family<StateLabel, Gauge>,
     state_failures: Counter<u64, AtomicU64>,
     backends: Vec<BackendLabel>,
-    tenants: Vec<TenantFigures>,
-    default_tenant: TenantId,
+    /// By their numbers; a reload adds some.
+    tenants: RwLock<Vec<Arc<TenantFigures>>>,
+    default_tenant: AtomicU16,
+    reloads: Reloads,
 }
 
 impl Metrics {
@@ -148,7 +156,7 @@ impl Metrics {
             backend_up: Family::default(),
             connections: Gauge::default(),
             refused_connections: Counter::default(),
-            live_tpot: Gauge::default(),
+            live_tpot: Family::default(),
             dropped_decisions: Counter::default(),
             shadow: Family::default(),
             learned_tokens: Family::default(),
@@ -156,19 +164,13 @@ impl Metrics {
             state: Family::default(),
             state_failures: Counter::default(),
             backends: config.backends.iter().map(|b| BackendLabel { backend: b.authority.to_string() }).collect(),
-            tenants: Vec::new(),
-            default_tenant: config.default_tenant,
+            tenants: RwLock::default(),
+            default_tenant: AtomicU16::default(),
+            reloads: Reloads::default(),
         };
-        m.tenants = config.tenants.iter().map(|tenant| m.figures(&tenant.name)).collect();
+        m.reload(config);
         m.register();
-        if config.predict.is_some() {
-            let tpot = "The time per output token that predictions go by";
-            m.registry.register_with_unit("live_tpot", tpot, Unit::Seconds, m.live_tpot.clone());
-        }
-        if config.shadow.is_some() {
-            let help = "Requests by what the policy and the shadow policy decided";
-            m.registry.register("shadow_decisions", help, m.shadow.clone());
-        }
+        m.reloads.register(&mut m.registry);
         if config.fixed.state.is_some() {
             m.registry.register("state", "1 for what became of the state file at the start", m.state.clone());
             let failed = "Times that the state could not be written";
@@ -179,6 +181,19 @@ impl Metrics {
             m.registry.register("dropped_decisions", dropped, m.dropped_decisions.clone());
         }
         Arc::new(m)
+    }
+
+    /// Another configuration is in effect: figures for the tenants that it adds.
+    pub(crate) fn reload(&self, config: &Config) {
+        let mut tenants = self.tenants.write().unwrap_or_else(PoisonError::into_inner);
+        let added = config.tenants.iter().skip(tenants.len()).map(|t| Arc::new(self.figures(&t.name)));
+        tenants.extend(added.collect::<Vec<_>>());
+        self.default_tenant.store(config.default_tenant.0, Ordering::Relaxed);
+    }
+
+    /// What is known of reloads.
+    pub(crate) const fn reloads(&self) -> &Reloads {
+        &self.reloads
     }
 
     fn figures(&self, name: &str) -> TenantFigures {
@@ -216,6 +231,10 @@ impl Metrics {
         let samples = "Answers from which that is learned, those of before a restart among them";
         r.register("learned_samples", samples, self.learned_samples.clone());
         r.register("refused_connections", "Connections beyond the limit", self.refused_connections.clone());
+        let tpot = "The time per output token that predictions go by";
+        r.register_with_unit("live_tpot", tpot, Unit::Seconds, self.live_tpot.clone());
+        let shadow = "Requests by what the policy and the shadow policy decided";
+        r.register("shadow_decisions", shadow, self.shadow.clone());
     }
 
     /// All figures as text, with the scheduler's state brought up to date.
@@ -230,15 +249,17 @@ impl Metrics {
             self.permits_in_use.get_or_create(label).set(i64::from(*in_use));
             self.permits.get_or_create(label).set(i64::from(*total));
         }
-        if let Some(tpot) = view.live_tpot {
-            self.live_tpot.set(tpot.as_secs_f64());
+        match view.live_tpot {
+            Some(tpot) => _ = self.live_tpot.get_or_create(&NoLabel {}).set(tpot.as_secs_f64()),
+            None => self.live_tpot.clear(),
         }
-        for (place, tenant) in self.tenants.iter().enumerate() {
+        let tenants = self.tenants.read().unwrap_or_else(PoisonError::into_inner).clone();
+        for (place, tenant) in tenants.iter().enumerate() {
             if let Some(summary) = lengths(TenantId(place as u16)) {
                 self.show_lengths(&tenant.name, &summary);
             }
         }
-        for (tenant, counts) in self.tenants.iter().zip(&view.shadow) {
+        for (tenant, counts) in tenants.iter().zip(&view.shadow) {
             self.show_shadow(&tenant.name, *counts);
         }
         let mut text = String::new();
@@ -296,7 +317,7 @@ impl Metrics {
     }
 
     pub(crate) fn waited(&self, tenant: TenantId, span: Span) {
-        if let Some(figures) = self.tenants.get(tenant.index()) {
+        if let Some(figures) = self.of(tenant) {
             figures.queue_wait.observe(span.as_secs_f64());
         }
     }
@@ -311,7 +332,7 @@ impl Metrics {
 
     /// Counts a request that ended without reaching the scheduler or a backend.
     pub(crate) fn ended(&self, outcome: &'static str) {
-        self.ended_of(self.default_tenant, outcome);
+        self.ended_of(TenantId(self.default_tenant.load(Ordering::Relaxed)), outcome);
     }
 
     fn ended_of(&self, tenant: TenantId, outcome: &'static str) {
@@ -327,6 +348,11 @@ impl Metrics {
     }
 
     fn name(&self, tenant: TenantId) -> String {
-        self.tenants.get(tenant.index()).map(|t| t.name.clone()).unwrap_or_default()
+        self.of(tenant).map(|t| t.name.clone()).unwrap_or_default()
+    }
+
+    fn of(&self, tenant: TenantId) -> Option<Arc<TenantFigures>> {
+        let tenants = self.tenants.read().unwrap_or_else(PoisonError::into_inner);
+        tenants.get(tenant.index()).cloned()
     }
 }

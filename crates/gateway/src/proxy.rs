@@ -26,6 +26,7 @@ use crate::health::Health;
 use crate::live::{Active, Live};
 use crate::metrics::{Account, Draft, Meter, Metrics};
 use crate::relay::{Relay, RelayError, Work};
+use crate::reload::Reloader;
 use crate::reply::Refusal;
 use crate::route::{Route, route};
 use crate::task::Task;
@@ -44,6 +45,7 @@ pub(crate) struct Shared {
     pub(crate) requests: AtomicU64,
     /// Tells the ids of this process from those of another one.
     pub(crate) instance: u64,
+    pub(crate) reloader: Reloader,
     /// Where each decision is written down, if it is.
     pub(crate) decisions: Option<DecisionLog>,
 }

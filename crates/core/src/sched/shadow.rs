@@ -103,19 +103,25 @@ impl Shadow {
         }
     }
 
-    /// Goes by other settings from here on, and starts afresh for that: with empty queue and seats, and with what it
-    /// has counted.
-    pub fn reload(&mut self, settings: &Settings) {
-        let before = std::mem::replace(self, Self::new(settings));
-        let lanes = self.counts.len().max(before.counts.len());
-        (self.counts, self.running, self.pace) = (before.counts, before.running, before.pace);
-        self.counts.resize(lanes, Counts::default());
-        self.pace.idles_at(settings.cost.idle_tpot);
-        self.scheduler.draining = before.scheduler.draining;
-        for (backend, before) in self.scheduler.backends.iter_mut().zip(&before.scheduler.backends) {
-            backend.up = before.up;
+    /// A shadow that starts beside a scheduler at work: with empty queue and seats, with the lengths that were learned
+    /// there, and with what the shadow before it had counted.
+    #[must_use]
+    pub fn beside(live: &Scheduler, settings: &Settings, before: Option<Self>) -> Self {
+        let mut shadow = Self::new(settings);
+        shadow.running = live.running.len();
+        shadow.scheduler.draining = live.draining;
+        for (own, real) in shadow.scheduler.backends.iter_mut().zip(&live.backends) {
+            own.up = real.up;
         }
-        self.scheduler.follow(self.pace.get());
+        shadow.scheduler.lengths = live.lengths.clone();
+        if let Some(before) = before {
+            let lanes = shadow.counts.len().max(before.counts.len());
+            (shadow.counts, shadow.pace) = (before.counts, before.pace);
+            shadow.counts.resize(lanes, Counts::default());
+            shadow.pace.idles_at(settings.cost.idle_tpot);
+            shadow.scheduler.follow(shadow.pace.get());
+        }
+        shadow
     }
 
     /// Takes over what was learned before; see [`Scheduler::restore`].

@@ -18,7 +18,7 @@ impl RawConfig {
     /// The first [`ConfigError`]: a value that is out of range, or does not go with another.
     pub fn check(self) -> Result<Config, ConfigError> {
         let Self { listen, admin, tenants_file, default_tenant, backends, tenants, queue, .. } = self;
-        let Self { predict, limits, timeouts, slo, state, log, .. } = self;
+        let Self { predict, limits, timeouts, slo, state, log, reload, files, .. } = self;
         if tenants_file.is_some() {
             return Err(value("tenants_file", "has not been read; it needs a configuration file beside it"));
         }
@@ -46,9 +46,11 @@ impl RawConfig {
             admin: address("admin", admin.as_deref().unwrap_or("127.0.0.1:9090"))?,
             state,
             decisions: log.decisions,
+            watch: reload.watch.unwrap_or(true),
         };
         Ok(Config {
             fixed,
+            files,
             backends: checked?,
             tenants,
             default_tenant,

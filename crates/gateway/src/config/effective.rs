@@ -6,8 +6,8 @@ use elasticserve_core::time::Span;
 
 use super::policy::compares_costs;
 use super::raw::{
-    RawAdmission, RawBackend, RawConfig, RawLimits, RawLog, RawPredict, RawQueue, RawSlo, RawStall, RawState,
-    RawTenant, RawTimeouts,
+    RawAdmission, RawBackend, RawConfig, RawLimits, RawLog, RawPredict, RawQueue, RawReload, RawSlo, RawStall,
+    RawState, RawTenant, RawTimeouts,
 };
 use super::{Config, ConfigError};
 
@@ -20,7 +20,8 @@ impl Config {
         toml::to_string(&self.effective()).map_err(|e| ConfigError::Parse(e.to_string()))
     }
 
-    fn effective(&self) -> RawConfig {
+    /// The same as it would be written, to be changed and checked again.
+    pub(crate) fn effective(&self) -> RawConfig {
         let backend = |b: &super::Backend| RawBackend {
             url: format!("http://{}{}", b.authority, b.base_path),
             permits: Some(b.permits),
@@ -42,7 +43,7 @@ impl Config {
             tenants_file: None,
             default_tenant: self.tenants.get(self.default_tenant.index()).map(|t| t.name.clone()),
             backends: Some(self.backends.iter().map(backend).collect()),
-            tenants: Some(self.tenants.iter().map(tenant).collect()),
+            tenants: Some(self.tenants.iter().filter(|t| !t.retired).map(tenant).collect()),
             queue: self.queue(),
             predict: self.cost_model(),
             limits: RawLimits { connections: Some(self.max_connections), body_bytes: Some(self.max_body_bytes) },
@@ -60,6 +61,8 @@ impl Config {
                 interval: self.fixed.state.as_ref().and_then(|s| exact(s.interval)),
             },
             log: RawLog { decisions: self.fixed.decisions.clone() },
+            reload: RawReload { watch: Some(self.fixed.watch) },
+            files: self.files.clone(),
         }
     }
 

@@ -6,6 +6,7 @@ mod limits;
 mod log;
 mod predict;
 mod queue;
+mod reload;
 mod slo;
 mod state;
 mod tenants;
@@ -21,6 +22,7 @@ pub use limits::RawLimits;
 pub use log::RawLog;
 pub use predict::{Lengths, RawPredict, RawStall};
 pub use queue::{RawAdmission, RawQueue};
+pub use reload::RawReload;
 pub use slo::RawSlo;
 pub use state::RawState;
 pub use tenants::RawTenant;
@@ -63,4 +65,10 @@ pub struct RawConfig {
     /// What is written down.
     #[serde(default)]
     pub log: RawLog,
+    /// When it is read again.
+    #[serde(default)]
+    pub reload: RawReload,
+    /// The files that this was read from.
+    #[serde(skip)]
+    pub files: Vec<PathBuf>,
 }

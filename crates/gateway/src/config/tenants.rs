@@ -36,6 +36,8 @@ pub struct Tenant {
     pub on_miss: OnMiss,
     /// Its limits.
     pub slo: Slo,
+    /// Whether it is gone from the configuration: its requests that still wait or run end by what it had last.
+    pub retired: bool,
 }
 
 impl Tenant {
@@ -92,6 +94,7 @@ pub(super) fn check(
                 class,
                 on_miss,
                 slo,
+                retired: false,
             });
             tenants.len() - 1
         }),
@@ -110,7 +113,7 @@ fn one(raw: RawTenant, key: &str, slo: Slo, miss: OnMiss) -> Result<Tenant, Conf
     }
     let slo = own.map(|own| own.check(&format!("{key}.slo"))).transpose()?.unwrap_or(slo);
     let (class, on_miss) = (class.unwrap_or(0), on_miss.unwrap_or(miss));
-    Ok(Tenant { name, weight, max_permits, max_queued, max_queued_bytes, class, on_miss, slo })
+    Ok(Tenant { name, weight, max_permits, max_queued, max_queued_bytes, class, on_miss, slo, retired: false })
 }
 
 /// Whether a text may be a name.

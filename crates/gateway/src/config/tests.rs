@@ -300,7 +300,9 @@ fn a_value_wins_over_the_profiles() {
 #[test]
 fn the_examples_are_valid_and_hold_the_published_tenants() {
     let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../config");
-    let plain = RawConfig::from_file(&folder.join("gateway.example.toml")).unwrap().check().unwrap();
+    let file = folder.join("gateway.example.toml");
+    let mut plain = RawConfig::from_file(&file).unwrap().check().unwrap();
+    assert_eq!(std::mem::take(&mut plain.files), [file]);
     assert_eq!(plain, check(&BACKEND.replace("http://h:1", "http://127.0.0.1:8000")).unwrap());
 
     let dir = tempfile::tempdir().unwrap();

@@ -120,7 +120,7 @@ impl Meter {
             self.end(outcome, "missed", Some(measured));
             return;
         }
-        if let Some(figures) = self.metrics.tenants.get(self.account.tenant.index()) {
+        if let Some(figures) = self.metrics.of(self.account.tenant) {
             let spans = [(&figures.ttft, measured.ttft), (&figures.tpot, measured.tpot)];
             for (histogram, span) in spans.into_iter().chain([(&figures.e2e, Some(measured.e2e))]) {
                 if let Some(span) = span {

@@ -32,7 +32,7 @@ const EARLY: f64 = 0.1;
 const PASSES: f64 = 64.0;
 
 /// What is learned.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Lengths {
     prior: Curve,
     all: Node,
@@ -41,14 +41,14 @@ pub(super) struct Lengths {
     hints: usize,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Tenant {
     node: Node,
     hints: BTreeMap<u32, Node>,
 }
 
 /// Samples and what they say.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Node {
     samples: Samples,
     curve: Curve,

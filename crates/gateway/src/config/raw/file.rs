@@ -1,6 +1,6 @@
 //! Reading configuration files.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -23,9 +23,11 @@ impl RawConfig {
     /// [`ConfigError::File`] names the file; then see [`RawConfig::from_toml`].
     pub fn from_file(path: &Path) -> Result<Self, ConfigError> {
         let mut raw: Self = read_file(path)?;
+        raw.files.push(path.to_owned());
         let folder = path.parent().unwrap_or(Path::new(""));
         if let Some(profile) = raw.predict.profile.as_mut().filter(|p| is_file(p)) {
             *profile = folder.join(&*profile).to_string_lossy().into_owned();
+            raw.files.push(PathBuf::from(&*profile));
         }
         raw.read_tenants(folder)?;
         Ok(raw)
@@ -48,7 +50,9 @@ impl RawConfig {
                 "tenants and default_tenant are in this file too; keep them in one of the two",
             ));
         }
-        let read: TenantsFile = read_file(&folder.join(file))?;
+        let file = folder.join(file);
+        let read: TenantsFile = read_file(&file)?;
+        self.files.push(file);
         self.tenants = Some(read.tenants);
         self.default_tenant = read.default_tenant;
         Ok(())

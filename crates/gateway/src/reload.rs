@@ -1,0 +1,149 @@
+//! Replacing the configuration while the gateway runs: by a signal, by a change of its files, or by an operator.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use crate::config::{Config, ConfigError};
+use crate::live::ReloadError;
+use crate::proxy::Shared;
+
+/// Between two looks at the files of the configuration.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// Where a configuration comes from, so that it can be read again.
+pub trait Source: Send + Sync + 'static {
+    /// Reads it and checks it.
+    ///
+    /// # Errors
+    /// A [`ConfigError`] that names what is wrong.
+    fn read(&self) -> Result<Config, ConfigError>;
+}
+
+impl<F> Source for F
+where
+    F: Fn() -> Result<Config, ConfigError> + Send + Sync + 'static,
+{
+    fn read(&self) -> Result<Config, ConfigError> {
+        self()
+    }
+}
+
+/// Why a configuration is replaced.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum Why {
+    /// SIGHUP.
+    Signal,
+    /// One of its files has changed.
+    Files,
+    /// An operator asked for it on the admin listener.
+    Admin,
+}
+
+impl Why {
+    /// The name in logs.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Signal => "signal",
+            Self::Files => "files",
+            Self::Admin => "admin",
+        }
+    }
+}
+
+/// Reads the configuration again, one reload at a time.
+pub(crate) struct Reloader {
+    source: Option<Arc<dyn Source>>,
+    turn: Mutex<()>,
+}
+
+impl Reloader {
+    pub(crate) fn new(source: Option<Arc<dyn Source>>) -> Self {
+        Self { source, turn: Mutex::default() }
+    }
+
+    pub(crate) fn can_read(&self) -> bool {
+        self.source.is_some()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, ()> {
+        self.turn.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Shared {
+    /// Reads the configuration again and puts it into effect, all of it or nothing.
+    pub(crate) fn reload(&self, why: Why) -> Result<(), ReloadError> {
+        let _turn = self.reloader.lock();
+        let read = match &self.reloader.source {
+            Some(source) => source.read().map_err(ReloadError::from),
+            None => Err(ReloadError::NoSource),
+        };
+        let result = read.and_then(|config| self.put_into_effect(config));
+        let why = why.name();
+        match &result {
+            Ok(()) => tracing::info!(why, hash = self.config().hash(), "configuration is reloaded"),
+            Err(error) => {
+                self.metrics.reloads().refused();
+                tracing::error!(why, %error, "configuration is refused; what was in effect still is");
+            }
+        }
+        result
+    }
+
+    /// Puts a configuration into effect from the next decision on. Called under the reloader's lock.
+    fn put_into_effect(&self, config: Config) -> Result<(), ReloadError> {
+        let active = self.live.successor(config)?;
+        // Who goes by the new configuration must find its tenants everywhere.
+        self.metrics.reload(&active);
+        self.admission.reload(&active.scheduler(), active.shadow().as_ref());
+        self.live.set(Arc::clone(&active));
+        self.metrics.reloads().replaced(active.hash());
+        Ok(())
+    }
+}
+
+/// What tells a file from what it was before, its target's where it is a link, as those of Kubernetes are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Print {
+    modified: (i64, i64),
+    size: u64,
+    place: (u64, u64),
+}
+
+fn print(file: &Path) -> Option<Print> {
+    let data = fs::metadata(file).ok()?;
+    Some(Print { modified: (data.mtime(), data.mtime_nsec()), size: data.size(), place: (data.dev(), data.ino()) })
+}
+
+/// Looks at the files of the configuration for ever, and reloads it once they have changed and then stayed the same
+/// for one more look, so that nothing is read while it is being written.
+pub(crate) async fn watch(shared: Arc<Shared>) {
+    let mut known = look(&shared).await;
+    let mut seen = known.clone();
+    loop {
+        tokio::time::sleep(LOOK).await;
+        let now = look(&shared).await;
+        if now != known && now == seen {
+            let reloading = Arc::clone(&shared);
+            // Reading may be slow. How it went is in the log.
+            let _ = tokio::task::spawn_blocking(move || reloading.reload(Why::Files)).await;
+            // There may be other files now. What was read is what was seen before.
+            known = look(&shared).await;
+            for (file, print) in &now {
+                known.entry(file.clone()).and_modify(|known| *known = *print);
+            }
+        }
+        seen = now;
+    }
+}
+
+async fn look(shared: &Shared) -> BTreeMap<PathBuf, Option<Print>> {
+    let files = shared.config().files.clone();
+    let look = move || files.into_iter().map(|file| (file.clone(), print(&file))).collect();
+    tokio::task::spawn_blocking(look).await.unwrap_or_default()
+}
