@@ -17,6 +17,7 @@
 //! | [`health`] | what a run shows of the generator itself, and what is tolerated |
 //! | [`sse`], [`openai`] | reading event streams and OpenAI-shaped bodies |
 //! | [`config`] | strict reading of TOML |
+//! | [`search`] | the knee of an open load: which rate next, and when it is known |
 //! | [`stats`] | quantiles, intervals, paired effects, and how many pairs a decision needs |
 //! | [`slow`] | a slow endpoint, and what three load models say about it |
 //! | [`sim`] | a plan, a scheduler and engine models on virtual time |
@@ -30,6 +31,7 @@ pub mod openai;
 pub mod outcome;
 pub mod rng;
 pub mod sched;
+pub mod search;
 pub mod sim;
 pub mod slo;
 pub mod slow;
