@@ -3,6 +3,7 @@
 use libm::{exp, log};
 
 use super::Trial;
+use crate::stats::proportion::dispersion;
 
 /// What probes say about a rate.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -32,16 +33,35 @@ pub enum Verdict {
 /// Who bets on what is not so multiplies his stake by 1 / `error` with a chance of at most `error`, however often he
 /// looks (Ville 1939). A bet that has come that far is a verdict. The second bet holds as far as its count of
 /// independent arrivals does; the tests measure it against a queue whose attainment is known exactly.
+///
+/// Attainment falls as the rate grows. So what a slightly higher rate meets, this one meets, and what a slightly lower
+/// one misses, this one misses: half of each bet is placed on this rate's own probes, half on those too.
 #[derive(Clone, Debug)]
 pub struct Evidence {
     target: f64,
+    /// The logarithm of a stake that is a verdict.
     needed: f64,
-    against: [f64; STAKES.len()],
-    trials: Vec<Trial>,
+    /// The stakes on a miss by the probes of this rate, and by those of slightly lower ones too.
+    against: [Stakes; 2],
+    own: Vec<Trial>,
+    above: Vec<Trial>,
+}
+
+/// Where a probe was made.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// At this rate.
+    Here,
+    /// At a slightly higher one.
+    Above,
+    /// At a slightly lower one.
+    Below,
 }
 
 /// Fractions of the largest stake, 1 / (1 − m), that a bet on a miss can place without the risk of ruin.
 const STAKES: [f64; 8] = [0.01, 0.03, 0.08, 0.2, 0.4, 0.6, 0.8, 0.95];
+/// The logarithms of the stakes of a mixture of bets.
+type Stakes = [f64; STAKES.len()];
 /// How far towards 1 the shares lie that a bet on meeting names.
 const TOWARDS_ONE: [f64; 8] = [0.1, 0.2, 0.35, 0.5, 0.65, 0.8, 0.9, 0.98];
 
@@ -50,19 +70,29 @@ impl Evidence {
     /// wrong verdict.
     #[must_use]
     pub fn new(target: f64, error: f64) -> Self {
-        Self { target, needed: -log(error), against: [0.0; STAKES.len()], trials: Vec::new() }
+        Self { target, needed: -log(error), against: [[0.0; STAKES.len()]; 2], own: Vec::new(), above: Vec::new() }
     }
 
     /// A further probe.
-    pub fn add(&mut self, trial: Trial) {
-        self.against = self.after(trial.share);
-        self.trials.push(trial);
+    pub fn add(&mut self, place: Place, trial: Trial) {
+        let share = trial.share();
+        let [own, near] = self.against;
+        self.against = match place {
+            Place::Here => self.after(share),
+            Place::Below => [own, self.staked(near, share)],
+            Place::Above => [own, near],
+        };
+        match place {
+            Place::Here => self.own.push(trial),
+            Place::Above => self.above.push(trial),
+            Place::Below => {}
+        }
     }
 
     /// What all probes say together.
     #[must_use]
     pub fn verdict(&self) -> Verdict {
-        if mixture(&self.against) >= self.needed {
+        if half_each(self.against.map(|stakes| mixture(&stakes))) >= self.needed {
             Verdict::Missed
         } else if self.met() >= self.needed {
             Verdict::Met
@@ -74,62 +104,40 @@ impl Evidence {
     /// Whether a further probe of at most this share makes it a miss.
     #[must_use]
     pub fn would_miss(&self, share: f64) -> bool {
-        mixture(&self.after(share)) >= self.needed
+        half_each(self.after(share).map(|stakes| mixture(&stakes))) >= self.needed
     }
 
-    /// Probes.
+    /// The probes of this rate.
     #[must_use]
-    pub fn probes(&self) -> usize {
-        self.trials.len()
+    pub fn trials(&self) -> &[Trial] {
+        &self.own
     }
 
-    /// Arrivals of all probes.
+    /// Arrivals of the probes of this rate.
     #[must_use]
     pub fn arrivals(&self) -> u64 {
-        self.trials.iter().map(|t| t.n).sum()
+        self.own.iter().map(|t| t.n).sum()
     }
 
-    /// Hits as a share of all arrivals; `None` without any.
+    /// Hits as a share of all arrivals of this rate; `None` without any.
     #[must_use]
     pub fn share(&self) -> Option<f64> {
         let n = self.arrivals();
-        (n > 0).then(|| self.trials.iter().map(|t| t.share * t.n as f64).sum::<f64>() / n as f64)
+        (n > 0).then(|| self.own.iter().map(|t| t.hits).sum::<u64>() as f64 / n as f64)
     }
 
-    /// The smallest and the largest share of a probe.
-    #[must_use]
-    pub fn range(&self) -> Option<[f64; 2]> {
-        let shares = || self.trials.iter().map(|t| t.share);
-        Some([shares().min_by(f64::total_cmp)?, shares().max_by(f64::total_cmp)?])
-    }
-
-    /// As how many independent arrivals all count.
+    /// As how many independent arrivals those of this rate count.
     #[must_use]
     pub fn counts_as(&self) -> f64 {
-        let n = self.arrivals() as f64;
-        if n <= 0.0 {
-            return 0.0;
-        }
-        // The mean over arrivals: a single probe knows little of how long its runs are.
-        let run_length = self.trials.iter().map(|t| t.run_length * t.n as f64).sum::<f64>() / n;
-        n / run_length.max(self.dispersion())
+        Pool::of(self.own.iter()).map_or(0.0, |pool| pool.counts_as)
     }
 
-    /// By how much the shares of the probes differ more than those of independent arrivals would: Pearson's
-    /// dispersion, at least 1.
-    fn dispersion(&self) -> f64 {
-        let share = self.share().unwrap_or(0.0);
-        let variance = share * (1.0 - share);
-        if self.trials.len() < 2 || variance <= 0.0 {
-            return 1.0;
-        }
-        let squares = self.trials.iter().map(|t| (t.share - share) * (t.share - share) * t.n as f64 / variance);
-        (squares.sum::<f64>() / (self.trials.len() - 1) as f64).max(1.0)
+    /// The stakes on a miss after a further probe of this rate.
+    fn after(&self, share: f64) -> [Stakes; 2] {
+        self.against.map(|stakes| self.staked(stakes, share))
     }
 
-    /// The logarithm of each stake of the bet on a miss, after a further probe.
-    fn after(&self, share: f64) -> [f64; STAKES.len()] {
-        let mut stakes = self.against;
+    fn staked(&self, mut stakes: Stakes, share: f64) -> Stakes {
         for (stake, part) in stakes.iter_mut().zip(STAKES) {
             *stake += log(1.0 + part / (1.0 - self.target) * (self.target - share));
         }
@@ -138,13 +146,39 @@ impl Evidence {
 
     /// The logarithm of the stake of the bet on meeting.
     fn met(&self) -> f64 {
-        let (Some(share), n) = (self.share(), self.counts_as()) else { return 0.0 };
-        let m = self.target;
+        let stake = |pool: Option<Pool>| pool.map_or(0.0, |pool| pool.stake_on_meeting(self.target));
+        half_each([stake(Pool::of(self.own.iter())), stake(Pool::of(self.own.iter().chain(&self.above)))])
+    }
+}
+
+/// Probes taken together.
+struct Pool {
+    share: f64,
+    counts_as: f64,
+}
+
+impl Pool {
+    fn of<'a>(trials: impl Iterator<Item = &'a Trial>) -> Option<Self> {
+        let (counts, lengths): (Vec<(u64, u64)>, Vec<f64>) =
+            trials.map(|t| ((t.hits, t.n), t.run_length * t.n as f64)).unzip();
+        let (hits, n) = counts.iter().fold((0, 0), |sum, (hits, n)| (sum.0 + hits, sum.1 + n));
+        let n_all = n as f64;
+        // The mean over arrivals: a single probe knows little of how long its runs are.
+        let run_length = (lengths.iter().sum::<f64>() / n_all).max(dispersion(&counts));
+        (n > 0).then(|| Self { share: hits as f64 / n_all, counts_as: n_all / run_length.min(n_all) })
+    }
+
+    fn stake_on_meeting(&self, m: f64) -> f64 {
         mixture(&TOWARDS_ONE.map(|part| {
             let p = m + part * (1.0 - m);
-            n * (share * log(p / m) + (1.0 - share) * log((1.0 - p) / (1.0 - m)))
+            self.counts_as * (self.share * log(p / m) + (1.0 - self.share) * log((1.0 - p) / (1.0 - m)))
         }))
     }
+}
+
+/// The logarithm of two stakes together, each of half of what there was at first.
+fn half_each(stakes: [f64; 2]) -> f64 {
+    mixture(&stakes)
 }
 
 /// The logarithm of the mean of what these are the logarithms of.

@@ -11,13 +11,15 @@
 //!
 //! The same spec and the same observations give the same proposals, on every machine.
 
+use std::cmp::Ordering;
+
 mod evidence;
 mod knee;
 #[cfg(test)]
 mod synthetic;
 mod trial;
 
-pub use evidence::{Evidence, Verdict};
+pub use evidence::{Evidence, Place, Verdict};
 pub use knee::{crossing, knee};
 pub use trial::{Series, Trial, misses_that_doom};
 
@@ -151,15 +153,12 @@ impl Search {
     /// What a probe showed: one trial for each target, in their order.
     pub fn observe(&mut self, rate: f64, trials: &[Trial]) {
         self.invalid = 0;
-        let place = self.place(rate);
-        let tested = &mut self.tested[place];
-        for (evidence, trial) in tested.evidence.iter_mut().zip(trials) {
-            evidence.add(*trial);
-        }
-        // What has been decided stays: a verdict is about all probes up to it.
-        if tested.verdict == Verdict::Open {
-            // Missed beats open beats met: all targets must be met, one that is missed is enough.
-            tested.verdict = tested.evidence.iter().map(Evidence::verdict).max().unwrap_or(Verdict::Open);
+        self.place(rate);
+        let near = 1.0 + self.spec.precision;
+        for tested in &mut self.tested {
+            if let Some(place) = seen_from(tested.rate, rate, near) {
+                tested.add(place, trials);
+            }
         }
     }
 
@@ -264,15 +263,21 @@ impl Search {
         self.spec.targets.iter().enumerate().filter_map(of).min_by(f64::total_cmp)
     }
 
-    /// The place of a rate among those tested, which it joins if it is new.
-    fn place(&mut self, rate: f64) -> usize {
+    /// Makes a rate one of those tested. Probes of rates beside it count for it too.
+    fn place(&mut self, rate: f64) {
         let place = self.tested.partition_point(|t| t.rate.total_cmp(&rate).is_lt());
-        if self.tested.get(place).is_none_or(|t| t.rate.total_cmp(&rate).is_ne()) {
-            let evidence = self.spec.targets.iter().map(|target| Evidence::new(*target, self.spec.error));
-            let (evidence, allowance) = (evidence.collect(), self.spec.allowance);
-            self.tested.insert(place, Tested { rate, verdict: Verdict::Open, evidence, allowance });
+        if self.tested.get(place).is_some_and(|t| t.rate.total_cmp(&rate).is_eq()) {
+            return;
         }
-        place
+        let evidence = self.spec.targets.iter().map(|target| Evidence::new(*target, self.spec.error)).collect();
+        let mut new = Tested { rate, verdict: Verdict::Open, evidence, allowance: self.spec.allowance };
+        for other in &self.tested {
+            let Some(place) = seen_from(rate, other.rate, 1.0 + self.spec.precision) else { continue };
+            for (evidence, others) in new.evidence.iter_mut().zip(&other.evidence) {
+                others.trials().iter().for_each(|trial| evidence.add(place, *trial));
+            }
+        }
+        self.tested.insert(place, new);
     }
 
     fn next_rate(&mut self) -> Option<f64> {
@@ -340,7 +345,27 @@ impl Tested {
     /// Probes of this rate.
     #[must_use]
     pub fn probes(&self) -> u32 {
-        self.evidence.first().map_or(0, |e| e.probes() as u32)
+        self.evidence.first().map_or(0, |e| e.trials().len() as u32)
+    }
+
+    fn add(&mut self, place: Place, trials: &[Trial]) {
+        for (evidence, trial) in self.evidence.iter_mut().zip(trials) {
+            evidence.add(place, *trial);
+        }
+        // What has been decided stays: a verdict is about all probes up to it.
+        if self.verdict == Verdict::Open {
+            // All targets must be met, one that is missed is enough.
+            self.verdict = self.evidence.iter().map(Evidence::verdict).max().unwrap_or(Verdict::Open);
+        }
+    }
+}
+
+/// How a probe of the rate `other` looks from `rate`, if it is at most `near` times away.
+fn seen_from(rate: f64, other: f64, near: f64) -> Option<Place> {
+    match other.total_cmp(&rate) {
+        Ordering::Equal => Some(Place::Here),
+        Ordering::Greater => (other <= rate * near).then_some(Place::Above),
+        Ordering::Less => (rate <= other * near).then_some(Place::Below),
     }
 }
 

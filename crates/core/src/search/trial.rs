@@ -15,9 +15,9 @@ pub struct Series {
 /// What one probe says about a target.
 #[derive(Copy, Clone, Debug, PartialEq)]
 pub struct Trial {
-    /// Hits as a share of the arrivals.
-    pub share: f64,
-    /// Arrivals.
+    /// Arrivals that were served as the target asks.
+    pub hits: u64,
+    /// Arrivals, at least one.
     pub n: u64,
     /// How many arrivals in a row count as one independent arrival, from 1 to `n`.
     pub run_length: f64,
@@ -33,13 +33,24 @@ impl Series {
     /// What the series says; `None` of nothing.
     #[must_use]
     pub fn trial(&self) -> Option<Trial> {
-        let n = self.hits.len();
-        let hits = self.hits.iter().filter(|hit| **hit).count();
-        (n > 0).then(|| Trial {
-            share: hits as f64 / n as f64,
-            n: n as u64,
-            run_length: run_length(&self.severity).clamp(1.0, n as f64),
-        })
+        let n = self.hits.len() as u64;
+        let hits = self.hits.iter().filter(|hit| **hit).count() as u64;
+        (n > 0).then(|| Trial { hits, n, run_length: run_length(&self.severity).clamp(1.0, n as f64) })
+    }
+}
+
+impl Trial {
+    /// A probe that was not finished: so many misses were seen of `n` arrivals, and all others are taken for hits. It
+    /// counts as one arrival.
+    #[must_use]
+    pub fn cut_short(n: u64, misses: u64) -> Self {
+        Self { hits: n.saturating_sub(misses), n, run_length: n as f64 }
+    }
+
+    /// Hits as a share of the arrivals.
+    #[must_use]
+    pub fn share(&self) -> f64 {
+        self.hits as f64 / self.n.max(1) as f64
     }
 }
 
@@ -59,13 +70,13 @@ const SAFETY: f64 = 2.0;
 /// queue's peaks last longer than that, about twice as long in an M/M/1 queue whose attainment is 95 %.
 fn run_length(severity: &[f64]) -> f64 {
     let capped: Vec<f64> = severity.iter().map(|s| s.min(MAX_SEVERITY)).collect();
-    SAFETY * autocorrelation_time(centred(&capped)).max(autocorrelation_time(centred(&ranks(severity))))
+    SAFETY * autocorrelation_time(&centred(&capped)).max(autocorrelation_time(&centred(&ranks(severity))))
 }
 
 /// The variance of the mean of a sequence as a multiple of what it would be if its values were independent. The sum of
 /// the autocorrelations ends where that of two neighbours is no longer above 0: the initial positive sequence of Geyer
 /// (1992, "Practical Markov chain Monte Carlo"). The values are about their mean.
-fn autocorrelation_time(values: Vec<f64>) -> f64 {
+fn autocorrelation_time(values: &[f64]) -> f64 {
     let covariance = |lag: usize| -> f64 { values.iter().zip(&values[lag..]).map(|(a, b)| a * b).sum() };
     let variance = covariance(0);
     if variance <= 0.0 {
@@ -128,7 +139,7 @@ mod tests {
     #[test]
     fn the_autocorrelation_time_is_that_of_a_known_process() {
         for (phi, within) in [(0.0, 0.2), (0.5, 0.2), (0.9, 0.2), (0.95, 0.2)] {
-            let time = |seed| autocorrelation_time(centred(&autoregressive(phi, 4000, seed)));
+            let time = |seed| autocorrelation_time(&centred(&autoregressive(phi, 4000, seed)));
             let got = (0..60).map(time).sum::<f64>() / 60.0;
             let right = (1.0 + phi) / (1.0 - phi);
             assert!((got / right - 1.0).abs() < within, "φ {phi}: {got} where {right} is right");
@@ -139,7 +150,7 @@ mod tests {
     fn hits_that_are_all_alike_still_count_as_few_where_the_severities_are_correlated() {
         let severity = autoregressive(0.95, 1000, 7);
         let trial = Series { hits: vec![true; 1000], severity }.trial().unwrap();
-        assert_eq!((trial.share, trial.n), (1.0, 1000));
+        assert_eq!((trial.share(), trial.n), (1.0, 1000));
         // (1 + 0.95) / (1 − 0.95) = 39, twice.
         assert!((30.0..160.0).contains(&trial.run_length), "{trial:?}");
     }
@@ -147,10 +158,10 @@ mod tests {
     #[test]
     fn a_sequence_that_never_changes_is_no_reason_to_count_it_as_less() {
         let same = Series { hits: vec![true; 9], severity: vec![f64::INFINITY; 9] };
-        assert_eq!(same.trial(), Some(Trial { share: 1.0, n: 9, run_length: 2.0 }));
+        assert_eq!(same.trial(), Some(Trial { hits: 9, n: 9, run_length: 2.0 }));
         assert_eq!(Series::default().trial(), None);
         let one = Series { hits: vec![false], severity: vec![1.0] };
-        assert_eq!(one.trial(), Some(Trial { share: 0.0, n: 1, run_length: 1.0 }));
+        assert_eq!(one.trial(), Some(Trial { hits: 0, n: 1, run_length: 1.0 }));
     }
 
     #[test]

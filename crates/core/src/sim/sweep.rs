@@ -3,6 +3,7 @@
 use super::{Figures, GatewaySetup, Setup, Tally, run};
 use crate::engine::Profile;
 use crate::sched::{AuditError, CostModel, Order, Settings, TenantPolicy};
+use crate::search::knee;
 use crate::stats::jain;
 use crate::time::Span;
 use crate::work::{ArrivalProcess, Extent, Lengths, Plan, PlanError, PlanSpec, PlanTenant};
@@ -233,13 +234,8 @@ impl Curve<'_> {
     /// seeds is at least `target`. `None` if it is missed at the lowest rate already.
     #[must_use]
     pub fn knee(&self, target: f64) -> Option<f64> {
-        let mut rates: Vec<(f64, f64)> = self
-            .rates
-            .iter()
-            .filter_map(|(rate, runs)| Some((*rate, Spread::of(runs.iter().map(|o| Some(o.attainment)))?.mean)))
-            .collect();
-        rates.sort_by(|a, b| a.0.total_cmp(&b.0));
-        rates.into_iter().take_while(|(_, attainment)| *attainment >= target).last().map(|(rate, _)| rate)
+        let mean = |runs: &[Outcome]| Spread::of(runs.iter().map(|o| Some(o.attainment))).map(|s| s.mean);
+        knee(self.rates.iter().filter_map(|(rate, runs)| Some((*rate, mean(runs)?))), target)
     }
 }
 

@@ -2,6 +2,7 @@
 
 use elasticserve_core::ledger::Row;
 use elasticserve_core::outcome::Terminal;
+use elasticserve_core::slo::Slo;
 
 use super::target::{Latency, Metric, Quantile, Share};
 use crate::Run;
@@ -31,8 +32,13 @@ impl Cohort {
     /// The arrivals of a run that has a row for each; of one tenant if it is named.
     pub(crate) fn of(run: &Run, tenant: Option<&str>) -> Self {
         let rows = run.outcomes().into_iter().filter(|r| tenant.is_none_or(|t| t == r.tenant));
-        let case = |row: &Row| Case {
-            good: row.is_good(&run.slo(row)),
+        Self::of_rows(run.window().as_secs_f64(), rows.map(|row| (row, run.slo(row))))
+    }
+
+    /// The arrivals of these rows with their limits, in order of arrival.
+    pub(crate) fn of_rows<'a>(window_s: f64, rows: impl Iterator<Item = (&'a Row, Slo)>) -> Self {
+        let case = |(row, slo): (&Row, Slo)| Case {
+            good: row.is_good(&slo),
             completed: row.state == Terminal::Completed,
             rejected: row.state == Terminal::Rejected,
             failed: row.state.was_sent() && !matches!(row.state, Terminal::Completed | Terminal::Rejected),
@@ -40,7 +46,7 @@ impl Cohort {
             latencies: [row.ttft(), row.tpot(), row.e2e(), row.gaps.iter().copied().max()]
                 .map(|span| span.filter(|_| row.state == Terminal::Completed).map(|s| s.as_millis_f64())),
         };
-        Self { window_s: run.window().as_secs_f64(), cases: rows.map(case).collect() }
+        Self { window_s, cases: rows.map(case).collect() }
     }
 
     /// The same without what the client's own cap kept from being sent.

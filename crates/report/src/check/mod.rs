@@ -12,6 +12,7 @@ mod html;
 pub(crate) mod own;
 pub(crate) mod release;
 mod rule;
+mod series;
 mod target;
 mod text;
 pub(crate) mod verdict;
