@@ -89,7 +89,7 @@ mod tests {
 
     fn answered(index: u32, ttft_ms: u64, e2e_ms: u64) -> Row {
         let ms = |n: u64| Some(Tick::from_nanos(n * 1_000_000));
-        let mut row = Row::new(index, if index % 2 == 0 { "gold" } else { "rest" }, Tick::ZERO, 10, 5);
+        let mut row = Row::new(index, if index.is_multiple_of(2) { "gold" } else { "rest" }, Tick::ZERO, 10, 5);
         row.state = Terminal::Completed;
         (row.first_content, row.last_content, row.end, row.output_tokens) =
             (ms(ttft_ms), ms(e2e_ms), ms(e2e_ms), Some(5));
