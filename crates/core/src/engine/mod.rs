@@ -31,5 +31,5 @@ mod seqs;
 
 pub use cache::{BlockHash, PrefixCache, Prompt};
 pub use model::{Emission, Engine, EngineStats, TooLong, Work};
-pub use profile::{MAX_KV_BLOCKS, Profile, ProfileError};
+pub use profile::{AtBest, MAX_KV_BLOCKS, Profile, ProfileError};
 pub use seqs::SeqId;

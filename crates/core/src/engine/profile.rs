@@ -3,6 +3,7 @@
 use serde::Deserialize;
 
 use super::TooLong;
+use crate::slo::Slo;
 use crate::time::Span;
 
 /// The parameters of an engine. See `config/engines/` for a commented file.
@@ -143,6 +144,44 @@ impl Profile {
                 + self.attention_ms * thousands * thousands;
         }
         Span::from_millis_f64(ms).max(Span::from_nanos(1))
+    }
+
+    /// What a request of so many tokens takes of an engine that does nothing else and, where there is a prefix cache,
+    /// has the prompt in it but for its last token. No order and no admission makes it faster.
+    ///
+    /// ```text
+    /// ttft = overheads + step(0, computed, 0)
+    /// e2e  = ttft + Σ step(input + k, 0, 1),  k = 1 … output − 1
+    /// ```
+    #[must_use]
+    pub fn at_best(&self, input: u32, output: u32) -> AtBest {
+        let computed = if self.prefix_cache { 1 } else { input.max(1) };
+        let ttft = self.overhead_in + self.step(0, computed, 0) + self.overhead_out;
+        let further = output.max(1) - 1;
+        let steps = f64::from(further);
+        let read = steps * f64::from(input.max(1)) + steps * (steps + 1.0) / 2.0;
+        let decoding = Span::from_millis_f64(self.base_ms * steps + self.kv_ms_per_token * read);
+        let tpot = (further > 0).then(|| Span::from_nanos(decoding.as_nanos() / u64::from(further)));
+        AtBest { ttft, tpot, e2e: ttft + decoding }
+    }
+}
+
+/// The least latencies of a request.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub struct AtBest {
+    /// To the first token.
+    pub ttft: Span,
+    /// Between two tokens, a mean over the answer; `None` for an answer of one token.
+    pub tpot: Option<Span>,
+    /// To the last token.
+    pub e2e: Span,
+}
+
+impl AtBest {
+    /// Whether no policy could keep these limits.
+    #[must_use]
+    pub fn misses(&self, slo: &Slo) -> bool {
+        !slo.is_met(Some(self.ttft), self.tpot, Some(self.e2e), self.tpot.is_none().then_some(1))
     }
 }
 

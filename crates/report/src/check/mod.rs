@@ -14,7 +14,7 @@ pub(crate) mod release;
 mod rule;
 mod series;
 mod target;
-mod text;
+pub(crate) mod text;
 pub(crate) mod verdict;
 
 use serde::Serialize;

@@ -123,7 +123,7 @@ fn names(check: &Check) -> Vec<String> {
 }
 
 /// A text after a lead, broken at spaces, its further lines below its first word.
-fn wrap(out: &mut String, lead: &str, text: &str) {
+pub(crate) fn wrap(out: &mut String, lead: &str, text: &str) {
     let indent = lead.chars().count().min(10);
     out.push_str(lead);
     let mut used = lead.chars().count();

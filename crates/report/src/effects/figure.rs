@@ -124,12 +124,12 @@ impl Figure {
         let what = match self.kind {
             Kind::Attainment => "attainment".to_owned(),
             Kind::FeasibleAttainment => "attainment of feasible".to_owned(),
-            Kind::Goodput => "goodput /s".to_owned(),
-            Kind::Throughput => "completed /s".to_owned(),
+            Kind::Goodput => "goodput".to_owned(),
+            Kind::Throughput => "throughput".to_owned(),
             Kind::Rejected => "rejected".to_owned(),
             Kind::Failed => "failed".to_owned(),
-            Kind::Latency(Latency::LongestGap, p) => format!("longest gap p{p}, ms"),
-            Kind::Latency(of, p) => format!("{} p{p}, ms", of.name().to_uppercase()),
+            Kind::Latency(Latency::LongestGap, p) => format!("longest gap p{p}"),
+            Kind::Latency(of, p) => format!("{} p{p}", of.name().to_uppercase()),
             Kind::Jain => "Jain's index".to_owned(),
             Kind::LowestTenant => "lowest tenant".to_owned(),
         };
@@ -177,43 +177,23 @@ impl Kind {
 }
 
 impl Unit {
-    /// A value of the figure.
+    /// How its values are written.
     #[must_use]
-    pub fn value(self, value: f64) -> String {
+    pub const fn of_values(self) -> crate::Unit {
         match self {
-            Self::Share => format!("{:.1}%", value * 100.0),
-            Self::PerSecond => format!("{value:.2}"),
-            Self::Ms => crate::fmt::ms(Some(value)),
-            Self::Index => format!("{value:.3}"),
+            Self::Share => crate::Unit::Share,
+            Self::PerSecond => crate::Unit::PerSecond,
+            Self::Ms => crate::Unit::Millis,
+            Self::Index => crate::Unit::Plain(3),
         }
     }
 
-    /// A size of differences of the figure, with its unit.
+    /// How its differences are written: those of shares in percentage points.
     #[must_use]
-    pub fn size(self, size: f64) -> String {
+    pub const fn of_differences(self) -> crate::Unit {
         match self {
-            Self::Share => format!("{:.1} points", size * 100.0),
-            Self::PerSecond => format!("{size:.2}/s"),
-            Self::Ms => format!("{} ms", crate::fmt::ms(Some(size))),
-            Self::Index => format!("{size:.3}"),
-        }
-    }
-
-    /// A difference of the figure with its sign, without its unit: percentage points of a share.
-    #[must_use]
-    pub fn difference(self, difference: f64) -> String {
-        let size = match self {
-            Self::Share => format!("{:.1}", difference.abs() * 100.0),
-            Self::PerSecond => format!("{:.2}", difference.abs()),
-            Self::Ms => crate::fmt::ms(Some(difference.abs())),
-            Self::Index => format!("{:.3}", difference.abs()),
-        };
-        // What rounds to 0 has no sign.
-        let nothing = size.chars().all(|c| matches!(c, '0' | '.'));
-        match difference {
-            _ if nothing => size,
-            d if d > 0.0 => format!("+{size}"),
-            _ => format!("−{size}"),
+            Self::Share => crate::Unit::Points,
+            other => other.of_values(),
         }
     }
 }
@@ -324,12 +304,5 @@ mod tests {
         assert_eq!(parse("-1"), [None, None]);
         assert_eq!((Margin::Relative(0.05).at(-8.0), Margin::Absolute(0.02).at(0.9)), (0.4, 0.02));
         assert!(Margin::parse("wide", Kind::Jain).unwrap_err().to_string().contains("percentage points"));
-    }
-
-    #[test]
-    fn differences_carry_their_sign_unless_they_round_to_nothing() {
-        assert_eq!([0.6, -0.015, 0.0004, 0.0].map(|d| Unit::Share.difference(d)), ["+60.0", "−1.5", "0.0", "0.0"]);
-        assert_eq!([-6118.6, 0.0].map(|d| Unit::Ms.difference(d)), ["−6,119", "0"]);
-        assert_eq!(Unit::Index.difference(0.148), "+0.148");
     }
 }

@@ -1,8 +1,8 @@
 //! What a change did, from pairs of runs of the same arrivals.
 //!
 //! ```text
-//! run, run ─ Values of each ─> Pair ─┐
-//! bare figures ──────────────> Pair ─┴─ Effects::of ─> an Effect for each figure, a verdict, a sentence
+//! run, run ─ Measured of each ─ pair ─ Comparison::of ─> Pair ─┐   refuses what must not be compared
+//! bare figures ────────────────────────────────────────> Pair ─┴─ Effects::of ─> an Effect for each figure, a verdict
 //! ```
 //!
 //! A pair is two runs of one plan, without and with the change. [`Effects::of`] is a pure function of the pairs'
@@ -23,16 +23,29 @@
 //! assert_eq!(effects.verdict, Verdict::Undecided);
 //! ```
 
+mod comparison;
 mod effect;
 mod figure;
+mod manifests;
+mod measured;
+mod output;
+mod pairing;
+mod published;
 mod sentence;
+mod tables;
 
 use std::collections::BTreeSet;
 
 use serde::Serialize;
 
+pub use comparison::{CeilingOfPairs, Comparison, Refused};
 pub use effect::{Effect, Finding, Interval, Level, MIN_PAIRS, Mean, More, Order, Resampled, Test};
 pub use figure::{Direction, Figure, FigureError, Kind, Margin, Unit, Values};
+
+pub use manifests::{Difference, differences};
+pub use measured::{Ceiling, Measured, values};
+pub use pairing::{PairError, Paired, pair};
+pub use published::{Agreement, Recomputed, Study, Told, studies_doc};
 
 /// The most pairs that effects are told of.
 pub const MAX_PAIRS: usize = 1_000;

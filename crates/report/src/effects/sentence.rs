@@ -13,16 +13,16 @@ pub(super) fn sentence(all: &Effects, effect: &Effect) -> String {
     else {
         return format!("No pair has {label} on both sides, so there is nothing to compare.");
     };
-    let unit = effect.unit;
+    let (values, differences) = (effect.unit.of_values(), effect.unit.of_differences());
     let pairs = counted(effect.n as u32, "pair");
     let measured = format!(
         "{label} {} with {changed} against {} with {base}: {} in the median of {pairs}{}",
-        unit.value(with),
-        unit.value(without),
-        signed(effect, difference),
+        values.text(with),
+        values.text(without),
+        differences.signed(difference),
         interval(effect)
     );
-    let margin = unit.size(effect.margin);
+    let margin = differences.text(effect.margin);
     match effect.finding {
         Finding::Better => format!("{changed} is better: {measured}."),
         Finding::Worse => format!("{changed} is worse: {measured}."),
@@ -57,19 +57,11 @@ fn needed(effect: &Effect, margin: &str) -> String {
     }
 }
 
-fn signed(effect: &Effect, difference: f64) -> String {
-    let unit = match effect.unit {
-        super::Unit::Share => " points",
-        super::Unit::PerSecond => "/s",
-        super::Unit::Ms => " ms",
-        super::Unit::Index => "",
-    };
-    format!("{}{unit}", effect.unit.difference(difference))
-}
-
 fn interval(effect: &Effect) -> String {
+    let unit = effect.unit.of_differences();
     effect.difference.interval.map_or_else(String::new, |i| {
-        let [low, high] = [i.low, i.high].map(|v| effect.unit.difference(v));
+        let decimals = unit.decimals(&[i.low, i.high]);
+        let [low, high] = [i.low, i.high].map(|v| unit.signed_number(v, decimals));
         format!(" ({} interval {low} to {high})", percent(i.confidence))
     })
 }
@@ -77,7 +69,7 @@ fn interval(effect: &Effect) -> String {
 /// Whether the effect goes with the order of the runs, or that it cannot be told.
 pub(super) fn order(all: &Effects, effect: &Effect) -> Vec<String> {
     let mut said = Vec::new();
-    let unit = effect.unit;
+    let unit = effect.unit.of_differences();
     let known: Vec<Side> = all.first.iter().copied().flatten().collect();
     let changed_first = known.iter().filter(|s| **s == Side::Changed).count();
     if known.len() > 1 && (changed_first == 0 || changed_first == known.len()) {
@@ -90,7 +82,7 @@ pub(super) fn order(all: &Effects, effect: &Effect) -> Vec<String> {
         said.push(format!(
             "The effect on {} goes with the order of the runs: it is {} {} where {} ran first (p = {}). Look for what the earlier run leaves behind, such as prompts in the prefix cache.",
             effect.figure.label(),
-            unit.size(test.value.abs()),
+            unit.text(test.value.abs()),
             if test.value > 0.0 { "larger" } else { "smaller" },
             one_line(&all.changed, 40),
             p_value(test.p)
@@ -101,7 +93,7 @@ pub(super) fn order(all: &Effects, effect: &Effect) -> Vec<String> {
             "The effect on {} drifts: it {} by {} from one pair to the next (p = {}).",
             effect.figure.label(),
             if test.value > 0.0 { "grows" } else { "falls" },
-            unit.size(test.value.abs()),
+            unit.text(test.value.abs()),
             p_value(test.p)
         ));
     }

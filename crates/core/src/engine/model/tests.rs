@@ -1,4 +1,5 @@
 use super::*;
+use crate::slo::Slo;
 use crate::time::Span;
 
 fn profile() -> Profile {
@@ -30,6 +31,37 @@ fn an_idle_engine_answers_after_overheads_and_one_step() {
     assert_eq!(tokens[1].at, first + p.step(65, 0, 1));
     assert_eq!(tokens[2].at, tokens[1].at + p.step(66, 0, 1));
     assert!(tokens[2].last);
+}
+
+#[test]
+fn no_request_is_faster_than_at_best_and_one_alone_is_as_fast() {
+    for cached in [true, false] {
+        let p = Profile { prefix_cache: cached, ..profile() };
+        for (input, output) in [(1, 1), (64, 32), (960, 224)] {
+            let mut engine = Engine::new(&p);
+            engine.submit(Tick::ZERO, work(1, input, output)).unwrap();
+            let tokens = run_to_end(&mut engine);
+            let best = p.at_best(input, output);
+            // Each step is rounded to a nanosecond.
+            let near = |got: Tick, expected: Span| got.since(Tick::ZERO + expected) <= Span::from_nanos(300);
+            let whole = if cached { p.step(0, input, 0).saturating_sub(p.step(0, 1, 0)) } else { Span::ZERO };
+            assert!(near(tokens[0].at, best.ttft + whole), "{input} {output}: {best:?}");
+            assert!(near(tokens[tokens.len() - 1].at, best.e2e + whole), "{input} {output}: {best:?}");
+            assert!(tokens[0].at + Span::from_nanos(300) >= Tick::ZERO + best.ttft);
+        }
+    }
+}
+
+#[test]
+fn limits_below_what_an_idle_engine_takes_cannot_be_kept() {
+    let p = profile();
+    let e2e = |ms| Slo { e2e: Some(Span::from_millis(ms)), ..Slo::default() };
+    // 224 tokens at 40 ms each take 9 s.
+    assert!(p.at_best(960, 224).misses(&e2e(8_000)) && !p.at_best(960, 224).misses(&e2e(10_000)));
+    let tpot = Slo { tpot: Some(Span::from_millis(30)), ..Slo::default() };
+    assert!(p.at_best(64, 2).misses(&tpot) && !p.at_best(64, 1).misses(&tpot));
+    let ttft = Slo { ttft: Some(Span::from_millis(20)), ..Slo::default() };
+    assert!(p.at_best(64, 1).misses(&ttft) && !p.at_best(64, 1).misses(&Slo::default()));
 }
 
 #[test]

@@ -10,6 +10,7 @@
 mod cases;
 mod column;
 mod effects;
+mod pairs;
 mod published;
 mod report;
 mod scenario;
@@ -17,6 +18,7 @@ mod traces;
 
 pub use cases::{Case, Sequence};
 pub use column::{Column, Rule};
+pub use pairs::{PairRow, PairTable, PublishedEffect};
 pub use published::{GatewayTimes, Published, PublishedError};
 pub use report::{Cell, Report};
 pub use scenario::{Deployment, Scenario};
