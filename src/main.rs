@@ -24,6 +24,8 @@ struct Cli {
 enum Verb {
     /// Tell whether runs may be believed and what they say of a release: accept, retest or resize.
     Check(cmd::check::Args),
+    /// Tell what a change did, from pairs of runs of the same arrivals: better, worse, no difference, undecided.
+    Compare(Box<cmd::compare::Args>),
     /// Overload a built-in engine server with and without the gateway, and compare.
     Demo(cmd::demo::Args),
     /// Tell what the gateway decided about a request, and why, from its decision log.
@@ -48,6 +50,7 @@ fn main() -> ExitCode {
     let cli = Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
     let result = match cli.verb {
         Verb::Check(args) => cmd::check::run(&args),
+        Verb::Compare(args) => cmd::compare::run(&args),
         Verb::Demo(args) => cmd::demo::run(args),
         Verb::Explain(args) => cmd::explain::run(&args),
         Verb::Gateway(args) => cmd::gateway::run(args),

@@ -62,7 +62,7 @@ pub struct Level {
     pub median: Option<f64>,
     /// Between order statistics, interpolated; see [`median_interval`].
     pub interval: Option<Interval>,
-    /// By the percentile bootstrap.
+    /// By the percentile bootstrap; `None` for the level of one side.
     pub bootstrap: Option<Resampled>,
 }
 
@@ -154,9 +154,9 @@ impl Effect {
         let column = |of: fn(&(f64, f64, Option<Side>)) -> f64| both.iter().map(of).collect::<Vec<f64>>();
         let (base, changed) = (column(|p| p.0), column(|p| p.1));
         let differences = column(|p| p.1 - p.0);
-        let level = |values: &[f64]| Level::of(values, question);
-        let ratio = base.iter().all(|b| *b > 0.0).then(|| level(&column(|p| p.1 / p.0)));
-        let without = level(&base);
+        let change = |values: &[f64]| Level::of_change(values, question);
+        let ratio = base.iter().all(|b| *b > 0.0).then(|| change(&column(|p| p.1 / p.0)));
+        let without = Level::of_side(&base, question);
         let margin = margin.unwrap_or_else(|| figure.kind.margin()).at(without.median.unwrap_or(0.0));
         let mut effect = Self {
             figure: figure.clone(),
@@ -164,8 +164,8 @@ impl Effect {
             direction: figure.kind.direction(),
             n: both.len(),
             base: without,
-            changed: level(&changed),
-            difference: level(&differences),
+            changed: Level::of_side(&changed, question),
+            difference: change(&differences),
             ratio: ratio.filter(|r| r.median.is_some()),
             mean: Mean::of(&differences, question),
             deviation: deviation(&differences),
@@ -222,12 +222,13 @@ impl Effect {
 }
 
 impl Level {
-    fn of(values: &[f64], question: &Question) -> Self {
-        Self {
-            median: median(values),
-            interval: median_interval(values, question.confidence).map(Interval::from),
-            bootstrap: resampled(values, Statistic::Median, question),
-        }
+    fn of_side(values: &[f64], question: &Question) -> Self {
+        let interval = median_interval(values, question.confidence).map(Interval::from);
+        Self { median: median(values), interval, bootstrap: None }
+    }
+
+    fn of_change(values: &[f64], question: &Question) -> Self {
+        Self { bootstrap: resampled(values, Statistic::Median, question), ..Self::of_side(values, question) }
     }
 }
 

@@ -151,7 +151,7 @@ pub fn studies_doc(studies: &[Study]) -> Doc {
 
 impl Told {
     fn text(&self, decimals: usize) -> String {
-        let number = |v: f64| format!("{v:.decimals$}");
+        let number = |v: f64| format!("{v:.decimals$}").replace('-', "−");
         match self.interval {
             Some([low, high]) => format!("{} [{}, {}]", number(self.median), number(low), number(high)),
             None => number(self.median),
@@ -279,8 +279,8 @@ mod tests {
             ("admission_pairs", "ttft_p95_reduction_ms", "6118.6 [4520.1, 6472.2]", Agreement::WithinRounding),
             // 9.68 / 1.43 = 6.77 where 6.79 was published of unrounded values.
             ("admission_pairs", "goodput_ratio", "6.77", Agreement::WithinRounding),
-            ("queue_order_pairs", "goodput", "-0.15 [-0.42, 0.40]", Agreement::Digits),
-            ("queue_order_pairs", "attainment_points", "-1.5 [-7.0, 5.5]", Agreement::Digits),
+            ("queue_order_pairs", "goodput", "−0.15 [−0.42, 0.40]", Agreement::Digits),
+            ("queue_order_pairs", "attainment_points", "−1.5 [−7.0, 5.5]", Agreement::Digits),
             ("queue_order_pairs", "jain", "0.15 [0.11, 0.26]", Agreement::Digits),
         ];
         let all = studies();

@@ -44,10 +44,9 @@ fn needed(effect: &Effect, margin: &str) -> String {
         String::new()
     };
     match effect.more {
-        Some(More::Pairs(more)) => format!(
-            "{few}About {} would tell it from 0 or from {margin}, if the differences go on as they are.",
-            counted(more, "more pair")
-        ),
+        Some(More::Pairs(more)) => {
+            format!("{few}About {} would decide it, if the differences go on as they are.", counted(more, "more pair"))
+        }
         Some(More::MoreThan(most)) => {
             format!(
                 "{few}More than {most} more pairs would be needed: as good as no difference between 0 and {margin}."
@@ -80,10 +79,10 @@ pub(super) fn order(all: &Effects, effect: &Effect) -> Vec<String> {
     }
     if let Some(test) = effect.order.changed_first.filter(|t| t.p < ORDER_P) {
         said.push(format!(
-            "The effect on {} goes with the order of the runs: it is {} {} where {} ran first (p = {}). Look for what the earlier run leaves behind, such as prompts in the prefix cache.",
+            "The effect on {} goes with the order of the runs: the difference is {} {} where {} ran first (p = {}). Look for what the earlier run leaves behind, such as prompts in the prefix cache.",
             effect.figure.label(),
             unit.text(test.value.abs()),
-            if test.value > 0.0 { "larger" } else { "smaller" },
+            if test.value > 0.0 { "higher" } else { "lower" },
             one_line(&all.changed, 40),
             p_value(test.p)
         ));

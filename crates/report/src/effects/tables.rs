@@ -21,7 +21,11 @@ fn effects(all: &Effects, which: &[&Effect], title: &str, corner: &str) -> Table
     let [base, changed] = [&all.base, &all.changed].map(|name| one_line(name, 24));
     // Both sides may be called alike, as two folders of one name are.
     let [base, changed] = if base == changed { ["without".to_owned(), "with".to_owned()] } else { [base, changed] };
-    let interval = format!("{} interval", percent(all.confidence));
+    // Said once where it is the same for all.
+    let reached = |e: &&Effect| Some(e.difference.interval?.confidence);
+    let first = which.iter().find_map(&reached).unwrap_or(all.confidence);
+    let common = if which.iter().filter_map(&reached).all(|c| c == first) { first } else { all.confidence };
+    let interval = format!("{} interval", percent(common));
     let table = Table::new(title, corner)
         .numbers([base, changed, "median difference".to_owned(), interval, "by bootstrap".to_owned()])
         .numbers(["ratio", "pairs"])
@@ -36,7 +40,7 @@ fn effects(all: &Effects, which: &[&Effect], title: &str, corner: &str) -> Table
             value(&e.base).into(),
             value(&e.changed).into(),
             shown.into(),
-            interval_of(e, all.confidence).into(),
+            interval_of(e, common).into(),
             bootstrap_of(e).into(),
             ratio.into(),
             fmt::count(e.n as u64).into(),
@@ -46,11 +50,11 @@ fn effects(all: &Effects, which: &[&Effect], title: &str, corner: &str) -> Table
     })
 }
 
-/// An interval; with its confidence where it is not the one that was asked for.
-fn interval_of(e: &Effect, asked: f64) -> String {
+/// An interval; with its confidence where it is another than the column's.
+fn interval_of(e: &Effect, common: f64) -> String {
     let Some(i) = e.difference.interval else { return MISSING.to_owned() };
     let bounds = bounds(e.unit.of_differences(), i.low, i.high);
-    if i.confidence < asked { format!("{bounds} ({})", percent(i.confidence)) } else { bounds }
+    if i.confidence != common { format!("{bounds} ({})", percent(i.confidence)) } else { bounds }
 }
 
 fn bootstrap_of(e: &Effect) -> String {
@@ -92,14 +96,14 @@ const fn tone(finding: Finding) -> Tone {
 
 /// How much the pairs differ among each other, and what so many of them can show.
 pub(super) fn spread(all: &Effects) -> Table {
-    let table = Table::new("Spread, and what these pairs can show", "figure").numbers([
-        "mean difference",
+    let table = Table::new("Spread and reach", "figure").numbers([
+        "mean",
         "its interval",
         "deviation",
-        "quartile range",
-        "smallest effect shown",
-        "too small to matter",
-        "sign test p",
+        "quartiles",
+        "smallest shown",
+        "margin",
+        "sign p",
         "order p",
         "drift p",
     ]);

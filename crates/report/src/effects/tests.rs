@@ -55,7 +55,7 @@ fn an_effect_that_goes_with_the_order_is_flagged() {
     let test = effects.effects[0].order.changed_first.unwrap();
     assert!((test.value - (6.84 - 8.46)).abs() < 1e-9 && (test.p - 0.031_431_504_4).abs() < 1e-9, "{test:?}");
     assert_eq!(effects.warnings.len(), 1, "{:?}", effects.warnings);
-    assert!(effects.warnings[0].contains("1.62/s smaller where candidate ran first (p = 0.0314)"));
+    assert!(effects.warnings[0].contains("1.62/s lower where candidate ran first (p = 0.0314)"));
 }
 
 #[test]
