@@ -7,12 +7,14 @@ use anyhow::Context;
 use elasticserve_core::config::from_toml;
 use elasticserve_core::slo::Slo;
 use elasticserve_report::check::{
-    Beside, Check, CheckError, RawRule, Reader, Rule, Target, check_html, check_text, exports_html,
+    Beside, Check, CheckError, RawRule, Reader, Rule, Target, check_doc, check_text, exports_doc,
 };
+use elasticserve_report::doc::Doc;
 use elasticserve_report::foreign::{Export, is_export, read_export};
-use elasticserve_report::{Run, is_run_folder, read_run, runs_in, write_file};
+use elasticserve_report::{Account, is_run_folder, read_account, runs_in};
 
 use super::load::work::LimitArgs;
+use super::page::PageArgs;
 use super::selftest::own_reader;
 use super::{BadConfig, say, say_error};
 
@@ -40,9 +42,8 @@ pub(crate) struct Args {
     /// Print JSON instead of text
     #[arg(long)]
     json: bool,
-    /// Also write the page to this file
-    #[arg(long, value_name = "FILE")]
-    html: Option<PathBuf>,
+    #[command(flatten)]
+    page: PageArgs,
 }
 
 const HELP: &str = "\
@@ -89,17 +90,14 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         "runs of `load` and exports of other tools hold different things: check them one kind at a time"
     );
     let found = if exports > 0 { of_exports(args, &rule)? } else { of_runs(args, &rule)? };
-    let (checked, page) = match found {
+    let (checked, doc) = match found {
         Ok(found) => found,
         Err(error) => {
             say_error(&format!("error: {error}"));
             return Ok(ExitCode::from(USAGE));
         }
     };
-    if let Some(file) = &args.html {
-        write_file(file, &page)?;
-        say_error(&format!("wrote {}", file.display()));
-    }
+    args.page.write(&doc)?;
     if args.json {
         say(&serde_json::to_string_pretty(&checked).context("check")?);
     } else {
@@ -108,8 +106,8 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::from(checked.exit_code()))
 }
 
-/// A check and its page, or why the rule and what is checked do not go together.
-type Found = Result<(Check, String), CheckError>;
+/// A check and its document, or why the rule and what is checked do not go together.
+type Found = Result<(Check, Doc), CheckError>;
 
 fn of_runs(args: &Args, rule: &Rule) -> anyhow::Result<Found> {
     anyhow::ensure!(
@@ -120,16 +118,16 @@ fn of_runs(args: &Args, rule: &Rule) -> anyhow::Result<Found> {
     for path in &args.paths {
         folders.extend(expand(path)?);
     }
-    let runs: Vec<Run> = folders.iter().map(|f| read_run(f)).collect::<Result<_, _>>()?;
-    let baseline = args.baseline.as_ref().map(|f| read_run(f)).transpose()?;
-    let runs: Vec<&Run> = runs.iter().collect();
+    let runs: Vec<Account> = folders.iter().map(|f| read_account(f)).collect::<Result<_, _>>()?;
+    let baseline = args.baseline.as_ref().map(|f| read_account(f)).transpose()?;
+    let runs: Vec<&Account> = runs.iter().collect();
     let title = rule.name.clone().unwrap_or_else(|| title(&folders));
     let (right, all) = own_reader()?;
     let reader = Some(Reader { version: env!("CARGO_PKG_VERSION"), right, all });
     let beside = Beside { baseline: baseline.as_ref(), reader };
     Ok(Check::of(&title, &runs, &beside, rule).map(|checked| {
-        let page = check_html(&checked, &runs);
-        (checked, page)
+        let doc = check_doc(&checked, &runs);
+        (checked, doc)
     }))
 }
 
@@ -141,8 +139,8 @@ fn of_exports(args: &Args, rule: &Rule) -> anyhow::Result<Found> {
     let exports: Vec<Export> = args.paths.iter().map(|p| read_export(p)).collect::<Result<_, _>>()?;
     let title = rule.name.clone().unwrap_or_else(|| title(&args.paths));
     Ok(Check::of_exports(&title, &exports, rule).map(|checked| {
-        let page = exports_html(&checked, &exports);
-        (checked, page)
+        let doc = exports_doc(&checked, &exports);
+        (checked, doc)
     }))
 }
 

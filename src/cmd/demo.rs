@@ -17,7 +17,7 @@ use elasticserve_gateway::Gateway;
 use elasticserve_gateway::config::{RawBackend, RawConfig};
 use elasticserve_load::{LoadConfig, LoadError, Stop};
 use elasticserve_mock::{MockConfig, Server};
-use elasticserve_report::{HTML_FILE, Summary, text, verdict_sentence, write_comparison, write_run};
+use elasticserve_report::{HTML_FILE, MARKDOWN_FILE, Summary, text, verdict_sentence, write_comparison, write_run};
 use serde::Serialize;
 
 use super::load::{INTERRUPTED, default_folder, fresh_salt, interruptible, offer};
@@ -192,8 +192,8 @@ impl Demo {
 
     fn conclude(&self, direct: Summary, gateway: Summary, json: bool) -> anyhow::Result<ExitCode> {
         let folders = ["direct", "gateway"].map(|name| self.folder.join(name));
-        let page = self.folder.join(HTML_FILE);
-        write_comparison(&page, "An overloaded LLM server, without and with the gateway", &folders)?;
+        let [page, twin] = [HTML_FILE, MARKDOWN_FILE].map(|name| self.folder.join(name));
+        write_comparison(Some(&page), Some(&twin), "An overloaded LLM server, without and with the gateway", &folders)?;
         let meaning = verdict_sentence(&direct, &gateway);
         let sound = [&direct, &gateway].iter().all(|s| s.valid && s.reconciled);
         if json {

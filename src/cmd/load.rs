@@ -22,7 +22,7 @@ use elasticserve_core::rng::mix;
 use elasticserve_core::time::Span;
 use elasticserve_core::work::Plan;
 use elasticserve_load::{BaseUrl, LoadConfig, LoadError, Progress, Secret, Stop, Trust};
-use elasticserve_report::{HTML_FILE, SUMMARY_FILE};
+use elasticserve_report::{HTML_FILE, MARKDOWN_FILE, SUMMARY_FILE};
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::{BadConfig, say, say_error, start_logging};
@@ -108,7 +108,7 @@ fn saved_result(args: &Args, folder: &Path) -> Result<Option<(PathBuf, bool)>, B
         return Ok(None);
     }
     let name = args.result_filename.clone().unwrap_or_else(|| PathBuf::from(VLLM_FILE));
-    let ours = [MANIFEST_FILE, LEDGER_FILE, PLAN_FILE, SUMMARY_FILE, HTML_FILE];
+    let ours = [MANIFEST_FILE, LEDGER_FILE, PLAN_FILE, SUMMARY_FILE, HTML_FILE, MARKDOWN_FILE];
     if ours.iter().any(|file| name == Path::new(file)) || name.file_name().is_none() {
         let problem = format!("--result-filename {}: this file is the run's own; take another", name.display());
         return Err(BadConfig(problem));

@@ -5,10 +5,11 @@ use std::process::ExitCode;
 
 use anyhow::Context;
 use elasticserve_report::{
-    HTML_FILE, MAX_RUNS, Summary, finding, is_run_folder, runs_in, text, write_comparison, write_run,
+    HTML_FILE, MARKDOWN_FILE, MAX_RUNS, Summary, finding, is_run_folder, runs_in, text, write_comparison, write_run,
 };
 use serde::Serialize;
 
+use super::page::PageArgs;
 use super::{say, say_error};
 
 /// Arguments of `elasticserve report`.
@@ -21,15 +22,15 @@ pub(crate) struct Args {
     /// Print JSON instead of text
     #[arg(long)]
     json: bool,
-    /// Also write the page that compares all runs to this file
-    #[arg(long, value_name = "FILE")]
-    html: Option<PathBuf>,
+    #[command(flatten)]
+    page: PageArgs,
 }
 
 const HELP: &str = "\
 Every figure is recomputed from manifest.json and ledger.ndjson; an earlier summary is not read.
-Written: summary.json and report.html into each run folder, and for a folder that holds several
-runs (as `demo` makes one) report.html that compares them.
+Written: summary.json, report.html and report.md into each run folder, and for a folder that holds
+several runs (as `demo` makes one) report.html and report.md that compare them. The page of --html
+and its twin of --markdown compare all runs that were named.
 
 Examples:
   elasticserve report results/2026-01-31
@@ -57,14 +58,15 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     let mut summaries = Vec::new();
     for folder in &runs {
         summaries.push(write_run(folder)?);
-        written.push(folder.join(HTML_FILE));
+        written.extend([HTML_FILE, MARKDOWN_FILE].map(|name| folder.join(name)));
     }
     for group in groups.iter().filter(|g| g.parent.is_some()) {
         written.extend(compare(group)?);
     }
-    if let Some(file) = args.html {
-        write_comparison(&file, &title(&runs), &runs)?;
-        written.push(file);
+    if args.page.wanted() {
+        let PageArgs { html, markdown } = args.page;
+        write_comparison(html.as_deref(), markdown.as_deref(), &title(&runs), &runs)?;
+        written.extend(html.into_iter().chain(markdown));
     }
     print(&summaries, &written, args.json)?;
     let sound = summaries.iter().all(|s| s.complete && s.reconciled);
@@ -91,12 +93,12 @@ fn group(folder: &Path) -> anyhow::Result<Group> {
     Ok(Group { parent: Some(folder.to_owned()), runs })
 }
 
-/// Writes the page of a folder of runs.
-fn compare(group: &Group) -> anyhow::Result<Option<PathBuf>> {
-    let Some(parent) = &group.parent else { return Ok(None) };
-    let file = parent.join(HTML_FILE);
-    write_comparison(&file, &title(&group.runs), &group.runs)?;
-    Ok(Some(file))
+/// Writes the page of a folder of runs, and its twin.
+fn compare(group: &Group) -> anyhow::Result<Vec<PathBuf>> {
+    let Some(parent) = &group.parent else { return Ok(Vec::new()) };
+    let files = [HTML_FILE, MARKDOWN_FILE].map(|name| parent.join(name));
+    write_comparison(Some(&files[0]), Some(&files[1]), &title(&group.runs), &group.runs)?;
+    Ok(files.into())
 }
 
 /// The names of the folders.

@@ -4,6 +4,8 @@ use elasticserve_core::ledger::Row;
 use elasticserve_core::outcome::Terminal;
 use elasticserve_core::slo::Slo;
 
+use crate::account::Arrival;
+
 /// The classes that tables and pictures count by. Every arrival is in exactly one.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Class {
@@ -23,11 +25,11 @@ impl Class {
     /// Every class, in the order in which pictures stack them.
     pub const ALL: [Self; 5] = [Self::Good, Self::Late, Self::Failed, Self::Rejected, Self::Unsent];
 
-    /// The class of an arrival by its last row.
+    /// The class of an arrival.
     #[must_use]
-    pub fn of(row: &Row, slo: &Slo) -> Self {
-        match row.state {
-            Terminal::Completed if row.is_good(slo) => Self::Good,
+    pub fn of(arrival: &Arrival, slo: &Slo) -> Self {
+        match arrival.state {
+            Terminal::Completed if arrival.is_good(slo) => Self::Good,
             Terminal::Completed => Self::Late,
             Terminal::Rejected => Self::Rejected,
             state if state.was_sent() => Self::Failed,

@@ -1,8 +1,8 @@
-//! Figures, text and a page from a run folder; everything is recomputed from the ledger.
+//! Figures, text and documents from run folders; everything is recomputed from the ledger.
 //!
 //! ```text
-//! manifest.json + ledger.ndjson ─ read_run ─> Run ─ Summary::of ─> Summary ─┬─> text, verdict_sentence
-//!                                              └───────────── html ─────────┴─> report.html, summary.json
+//! manifest.json + ledger.ndjson ─ read_account ─> Account ─ Summary::of_account ─> Summary ─┬─> text, summary.json
+//!                                                   └──────────── run_doc ──────────────────┴─> Doc ─> report.html, .md
 //! ```
 //!
 //! Rules that hold in every figure:
@@ -12,6 +12,8 @@
 //! - What was not measured is absent, never 0.
 //! - A run that is not whole has counts only.
 
+mod account;
+mod blocks;
 pub mod chart;
 pub mod check;
 mod class;
@@ -24,11 +26,12 @@ mod fmt;
 pub mod foreign;
 mod front;
 mod grid;
-mod html;
 mod omission;
+mod parallel;
 mod quantile;
 mod read;
 mod reconcile;
+mod run_doc;
 mod summary;
 mod sweep;
 mod table;
@@ -38,14 +41,15 @@ mod verdict;
 mod vllm;
 mod write;
 
+pub use account::{Account, Arrival};
 pub use class::{Class, was_admitted};
 pub use fairness::jain;
 pub use front::{FrontLine, FrontPicture, FrontPoint, PolicyPage, PolicyTable, policies_doc};
 pub use grid::grid;
-pub use html::html;
-pub use omission::{OmissionCase, OmissionPage, omission_html};
+pub use omission::{OmissionCase, OmissionPage, omission_doc};
 pub use quantile::{Distribution, quantile};
-pub use read::{FORMAT, MAX_LINE, MAX_MANIFEST, ReadError, Run, is_run_folder, read_run, runs_in};
+pub use read::{FORMAT, MAX_LINE, MAX_MANIFEST, ReadError, Run, is_run_folder, read_account, read_run, runs_in};
+pub use run_doc::run_doc;
 pub use summary::{
     CachedTokens, Ending, Figures, Latencies, Limits, LowestTenant, MAX_DETAIL, MAX_ENDINGS, OutputTokens, Summary,
     TenantSummary,

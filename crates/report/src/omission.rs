@@ -1,17 +1,13 @@
-//! A page on coordinated omission: one slow server, three load models.
-
-use maud::html;
+//! A document on coordinated omission: one slow server, three load models.
 
 use crate::chart;
+use crate::doc::{Doc, Section, Table};
 use crate::fmt;
-use crate::html::tables;
-use crate::html::{figure, page};
-use crate::table::Table;
 
-/// What the page shows.
+/// What the document shows.
 #[derive(Clone, Debug, PartialEq)]
 pub struct OmissionPage {
-    /// The page's title.
+    /// The document's title.
     pub title: String,
     /// What was done, in a line.
     pub load: String,
@@ -42,32 +38,18 @@ pub struct OmissionCase {
     pub note: String,
 }
 
-/// The page, self-contained.
+/// The document.
 #[must_use]
-pub fn omission_html(omission: &OmissionPage) -> String {
-    let title = fmt::one_line(&omission.title, 80);
-    let table = Table {
-        title: "What each load model counted",
-        corner: "load model",
-        columns: omission.columns.clone(),
-        rows: omission.rows.clone(),
-    };
-    let body = html! {
-        header {
-            p.kicker { "ElasticServe experiment" }
-            h1 { (title) }
-            p.load { (omission.load) }
-            @for sentence in &omission.answer { p.answer { (sentence) } }
-        }
-        section.pictures aria-label="Pictures" {
-            @for (i, picture) in chart::arrivals(omission).iter().enumerate() { (figure(&format!("arrivals{i}"), picture)) }
-        }
-        section.tables aria-label="Figures" {
-            h2 { "Figures" }
-            (tables::draw(&table))
-        }
-    };
-    page(&title, &body)
+pub fn omission_doc(omission: &OmissionPage) -> Doc {
+    let empty = Table::new("What each load model counted", "load model").numbers(omission.columns.iter().cloned());
+    let table = omission.rows.iter().fold(empty, |t, (name, cells)| t.row(name, cells.iter().cloned()));
+    let mut answer = omission.answer.iter();
+    let doc = Doc::new("experiment", fmt::one_line(&omission.title, 80), answer.next().cloned().unwrap_or_default());
+    answer
+        .fold(doc, Doc::answer)
+        .subject(&omission.load)
+        .section(Section::new("Pictures").pictures(chart::arrivals(omission)))
+        .section(Section::new("Figures").table(table))
 }
 
 #[cfg(test)]
@@ -82,7 +64,7 @@ mod tests {
             sent_s: vec![0.5, 1.5],
             note: String::new(),
         };
-        let html = omission_html(&OmissionPage {
+        let html = omission_doc(&OmissionPage {
             title: "A <slow> server".into(),
             load: "40/s".into(),
             answer: vec!["It waits.".into()],
@@ -91,14 +73,15 @@ mod tests {
             cases: vec![case("<closed>", &[]), case("open", &[0.5, 1.5, 2.5])],
             columns: vec!["sent".into()],
             rows: vec![("<closed>".into(), vec!["2".into()])],
-        });
+        })
+        .to_html();
         assert_eq!(html.matches("<figure>").count(), 2);
         assert_eq!(
             html.matches("class=\"offered\" d=\"M").count(),
             1 + 1,
             "where there is a plan: the line and its swatch"
         );
-        assert!(html.contains("It plans no arrivals.") && html.contains("2 of them in the slow time"));
+        assert!(html.contains("It plans no arrivals.") && html.contains("1 of them in the slow time"));
         assert!(!html.contains("<closed>") && !html.contains("<slow>") && !html.contains("<script"));
     }
 }

@@ -26,18 +26,22 @@ pub struct Distribution {
 
 impl Distribution {
     /// What a sample of lengths of time supports.
+    ///
+    /// Exact: quantiles are interpolated between the order statistics of all values, and the mean is that of their
+    /// sum in nanoseconds.
     #[must_use]
     pub fn of(spans: impl IntoIterator<Item = Span>) -> Self {
-        let mut sorted: Vec<f64> = spans.into_iter().map(Span::as_millis_f64).collect();
-        sorted.sort_by(f64::total_cmp);
-        let n = sorted.len();
+        let mut nanos: Vec<u64> = spans.into_iter().map(Span::as_nanos).collect();
+        let n = nanos.len();
+        let sum: u128 = nanos.iter().map(|v| u128::from(*v)).sum();
+        let max = nanos.iter().copied().max();
         Self {
             n,
-            p50: supported(&sorted, 500),
-            p95: supported(&sorted, 950),
-            p99: supported(&sorted, 990),
-            mean: (n > 0).then(|| sorted.iter().sum::<f64>() / n as f64),
-            max: sorted.last().copied(),
+            p50: supported(&mut nanos, 500),
+            p95: supported(&mut nanos, 950),
+            p99: supported(&mut nanos, 990),
+            mean: (n > 0).then(|| sum as f64 / n as f64 / 1e6),
+            max: max.map(|v| Span::from_nanos(v).as_millis_f64()),
         }
     }
 
@@ -48,9 +52,20 @@ impl Distribution {
     }
 }
 
-/// The quantile `permille / 1000` if the sample supports it.
-fn supported(sorted: &[f64], permille: usize) -> Option<f64> {
-    (sorted.len() * (1000 - permille) >= 1000).then(|| quantile(sorted, permille as f64 / 1000.0)).flatten()
+/// The quantile `permille / 1000`, in ms, if the sample supports it. Only the two order statistics that it lies between
+/// are put in place.
+fn supported(nanos: &mut [u64], permille: usize) -> Option<f64> {
+    let n = nanos.len();
+    if n * (1000 - permille) < 1000 {
+        return None;
+    }
+    let rank = (n - 1) as f64 * (permille as f64 / 1000.0);
+    let low = rank.floor() as usize;
+    let (_, at, above) = nanos.select_nth_unstable(low);
+    let next = above.iter().copied().min().unwrap_or(*at);
+    let ends = [*at, next].map(|v| Span::from_nanos(v).as_millis_f64());
+    // The same interpolation as between the values of a sorted sample.
+    quantile(&ends, rank - low as f64)
 }
 
 #[cfg(test)]

@@ -2,17 +2,22 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
-use std::io::{self, BufRead, BufReader, Read};
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 use elasticserve_core::ledger::{LEDGER_FILE, MANIFEST_FILE, Manifest, Row};
 use elasticserve_core::slo::Slo;
 use elasticserve_core::time::{Span, Tick};
 
+use crate::account::{Account, Gatherer, Parsed, due, tenant_places};
+use crate::blocks::{Stop, each_line};
+
 /// The longest line that a ledger may hold, in bytes: room for the gaps of half a million tokens.
 pub const MAX_LINE: u64 = 8 << 20;
 /// The largest manifest, in bytes: room for every tenant that a plan may have.
 pub const MAX_MANIFEST: u64 = 16 << 20;
+/// The fewest bytes of a row.
+const LEAST_ROW: u64 = 64;
 /// The format of manifest and ledger that this version reads.
 pub const FORMAT: u32 = 1;
 
@@ -72,7 +77,8 @@ pub enum ReadError {
     },
 }
 
-/// Reads manifest and ledger of a run folder, the ledger line by line.
+/// Reads manifest and ledger of a run folder, with every row as it stands: for what needs gaps and words, of runs that
+/// fit into memory so. Everything else needs a [`read_account`] only.
 ///
 /// A last line without its newline that does not parse is what a kill in the middle of a write leaves: it
 /// is left out and [`Run::torn`] says so.
@@ -82,10 +88,39 @@ pub enum ReadError {
 /// that is there twice and for one that the plan does not have.
 pub fn read_run(folder: &Path) -> Result<Run, ReadError> {
     let manifest = read_manifest(folder)?;
-    let path = folder.join(LEDGER_FILE);
-    let file = File::open(&path).map_err(|e| not_found(folder, &path, LEDGER_FILE, e))?;
-    let (rows, torn) = read_rows(&manifest, &path, BufReader::new(file))?;
+    let mut rows: Vec<Row> = Vec::new();
+    let mut seen = BTreeSet::new();
+    let take = |_, row: Row| {
+        let key = (row.index, row.attempt);
+        if !seen.insert(key) {
+            return Err(key);
+        }
+        rows.push(row);
+        Ok(())
+    };
+    let torn = each_row(folder, &manifest, |row| row, take)?;
     Ok(Run { manifest, rows, torn })
+}
+
+/// Reads a run folder into an account: about 80 bytes an arrival, on every core.
+///
+/// # Errors
+/// As [`read_run`].
+pub fn read_account(folder: &Path) -> Result<Account, ReadError> {
+    let manifest = read_manifest(folder)?;
+    let length = fs::metadata(folder.join(LEDGER_FILE)).map_or(0, |m| m.len());
+    let mut gathered = Gatherer::new(&manifest, (length / LEAST_ROW).min(manifest.plan.count.into()) as usize);
+    let tenants = tenant_places(&manifest);
+    let of = |row: Row| Parsed::of(&row, tenants.get(&row.tenant).copied().unwrap_or(u32::MAX));
+    let take = |_, row: Parsed| {
+        if gathered.holds(row.key()) {
+            return Err(row.key());
+        }
+        gathered.add(row);
+        Ok(())
+    };
+    let torn = each_row(folder, &manifest, of, take)?;
+    Ok(gathered.finish(torn))
 }
 
 /// Whether a folder claims to be a run: it has a manifest.
@@ -111,8 +146,7 @@ impl Run {
     /// How many arrivals were due: those of the plan, or of a plan that is a supply those that were drawn.
     #[must_use]
     pub fn due(&self) -> u32 {
-        let planned = self.manifest.plan.count;
-        self.manifest.end.and_then(|end| end.drawn).map_or(planned, |drawn| drawn.min(planned))
+        due(&self.manifest)
     }
 
     /// The time that rates divide by: the plan's window, or where the plan fixes none (closed loads, sessions)
@@ -161,38 +195,50 @@ fn not_found(folder: &Path, path: &Path, what: &str, source: io::Error) -> ReadE
     ReadError::Io { path: path.to_owned(), source }
 }
 
-fn read_rows(manifest: &Manifest, path: &Path, mut from: impl BufRead) -> Result<(Vec<Row>, bool), ReadError> {
-    let mut rows = Vec::new();
-    let mut seen: BTreeMap<(u32, u32), usize> = BTreeMap::new();
+/// Reads the rows one after the other, parsed on every core. Says whether the last line was cut off.
+fn each_row<T: Send>(
+    folder: &Path,
+    manifest: &Manifest,
+    of: impl Fn(Row) -> T + Sync,
+    mut take: impl FnMut(usize, T) -> Result<(), (u32, u32)>,
+) -> Result<bool, ReadError> {
+    let path = folder.join(LEDGER_FILE);
+    let file = File::open(&path).map_err(|e| not_found(folder, &path, LEDGER_FILE, e))?;
     let tenants: BTreeSet<&str> = manifest.plan.tenants.iter().map(|t| t.name.as_str()).collect();
-    let mut text = Vec::new();
-    for line in 1.. {
-        text.clear();
-        let read = from.by_ref().take(MAX_LINE).read_until(b'\n', &mut text);
-        if read.map_err(|source| ReadError::Io { path: path.to_owned(), source })? == 0 {
-            break;
+    let parse = |line: &[u8]| -> Result<Result<T, String>, String> {
+        let row: Row = serde_json::from_slice(line).map_err(|e| e.to_string())?;
+        Ok(match row_problem(manifest.plan.count, &tenants, &row) {
+            None => Ok(of(row)),
+            // A row of another plan is wrong even where the file ends.
+            Some(problem) => Err(problem),
+        })
+    };
+    let twice = |(index, attempt): (u32, u32)| {
+        let first =
+            line_of(&file, index, attempt).map_or_else(|| "an earlier line".to_owned(), |l| format!("line {l}"));
+        format!("arrival {index} attempt {attempt} is already in {first}")
+    };
+    let taken = |line: usize, row: Result<T, String>| take(line, row?).map_err(twice);
+    each_line(&file, parse, taken).map_err(|stop| match stop {
+        Stop::Io(source) => ReadError::Io { path: path.clone(), source },
+        Stop::Line(line, problem) => ReadError::Line { path: path.clone(), line, problem },
+    })
+}
+
+/// The line in which an attempt stands first.
+fn line_of(file: &File, index: u32, attempt: u32) -> Option<usize> {
+    let mut found = None;
+    let parse = |line: &[u8]| serde_json::from_slice::<Row>(line).map_err(|e| e.to_string());
+    let look = |line, row: Row| {
+        if (row.index, row.attempt) == (index, attempt) {
+            found = Some(line);
+            return Err(String::new());
         }
-        let wrong = |problem: String| ReadError::Line { path: path.to_owned(), line, problem };
-        let whole = text.ends_with(b"\n");
-        if !whole && text.len() as u64 == MAX_LINE {
-            return Err(wrong(format!("longer than {MAX_LINE} bytes")));
-        }
-        let row: Row = match serde_json::from_slice(&text) {
-            Ok(row) => row,
-            // The newline is written last, so only the end of the file can lack it.
-            Err(_) if !whole => return Ok((rows, true)),
-            Err(error) => return Err(wrong(error.to_string())),
-        };
-        if let Some(problem) = row_problem(manifest.plan.count, &tenants, &row) {
-            return Err(wrong(problem));
-        }
-        if let Some(first) = seen.insert((row.index, row.attempt), line) {
-            let problem = format!("arrival {} attempt {} is already in line {first}", row.index, row.attempt);
-            return Err(wrong(problem));
-        }
-        rows.push(row);
-    }
-    Ok((rows, false))
+        Ok(())
+    };
+    // It stops at the line that is looked for.
+    let _ = each_line(file, parse, look);
+    found
 }
 
 fn row_problem(planned: u32, tenants: &BTreeSet<&str>, row: &Row) -> Option<String> {

@@ -5,16 +5,16 @@ mod tokens;
 
 use std::collections::BTreeMap;
 
-use elasticserve_core::ledger::Row;
 use elasticserve_core::outcome::Terminal;
 use elasticserve_core::slo::Slo;
 use elasticserve_core::time::{Span, Tick};
 use serde::Serialize;
 
-use crate::class::{Class, was_admitted};
+use crate::account::{Account, Arrival};
+use crate::class::Class;
 use crate::fairness::jain;
 use crate::quantile::Distribution;
-use crate::{Run, reconcile};
+use crate::{Run, parallel, reconcile};
 use endings::endings;
 pub use endings::{Ending, MAX_DETAIL, MAX_ENDINGS};
 pub use tokens::{CachedTokens, OutputTokens};
@@ -186,25 +186,29 @@ pub struct LowestTenant {
 }
 
 impl Summary {
-    /// The figures of a run.
+    /// The figures of a run whose rows are at hand.
     #[must_use]
     pub fn of(run: &Run) -> Self {
+        Self::of_account(&Account::of(run))
+    }
+
+    /// The figures of a run.
+    #[must_use]
+    pub fn of_account(run: &Account) -> Self {
         let manifest = &run.manifest;
-        let outcomes = run.outcomes();
-        let missing = run.due().saturating_sub(outcomes.len() as u32);
+        let missing = run.due().saturating_sub(run.len() as u32);
         let complete = manifest.end.is_some() && missing == 0;
         let window = run.window();
         let scope = Scope { complete, window, scheduled: manifest.plan.model.is_open() };
-        let with_slo: Vec<(&Row, Slo)> = outcomes.iter().map(|r| (*r, run.slo(r))).collect();
-        let mut figures = Figures::of(scope, &with_slo);
+        let mut figures = Figures::of(scope, run, None);
+        let tenants = tenants(run, scope, &figures);
         figures.planned = run.due();
-        let first_sends = run.rows.iter().filter(|r| r.attempt == 0);
-        let send_lag = scope.distribution(first_sends.filter_map(Row::send_lag));
-        let problems = reconcile::problems(run, &outcomes);
-        let invalid_because = reconcile::invalid(run, &outcomes, complete, &send_lag);
-        let makespan = outcomes.iter().filter(|r| r.state == Terminal::Completed).filter_map(|r| r.end).max();
+        let send_lag = scope.distribution(run.first_lags.iter().copied());
+        let problems = reconcile::problems(run);
+        let states = states(run);
+        let invalid_because = reconcile::invalid(run, &states, complete, &send_lag);
+        let makespan = run.arrivals().filter(|r| r.state == Terminal::Completed).filter_map(|r| r.end).max();
         let makespan = makespan.filter(|_| complete).map(|t| t.since(Tick::ZERO));
-        let tenants = tenants(run, scope, &with_slo);
         let served: Vec<(&str, f64)> =
             tenants.iter().filter_map(|t| Some((t.name.as_str(), t.figures.attainment?))).collect();
         Self {
@@ -225,15 +229,15 @@ impl Summary {
             problems,
             valid: invalid_because.is_empty(),
             invalid_because,
-            states: Terminal::ALL.iter().map(|s| (*s, count(&outcomes, |r| r.state == *s))).collect(),
-            endings: endings(&outcomes),
-            retries: run.rows.iter().filter(|r| r.attempt > 0).count() as u32,
-            attempts: run.rows.iter().filter(|r| r.state.was_sent()).count() as u32,
+            states,
+            endings: endings(run),
+            retries: run.retries,
+            attempts: run.attempts,
             completed_per_s: makespan.and_then(|m| per_second(u64::from(figures.completed), m)),
             send_lag,
             send_lag_tolerance_ms: manifest.tolerances.send_lag_p99.as_millis_f64(),
-            output: OutputTokens::of(&outcomes, makespan),
-            cached: CachedTokens::of(&outcomes),
+            output: OutputTokens::of(run, makespan),
+            cached: CachedTokens::of(run),
             jain: jain(&served.iter().map(|(_, a)| *a).collect::<Vec<_>>()),
             lowest_tenant: lowest(&served),
             tenants,
@@ -267,13 +271,22 @@ impl Scope {
 }
 
 impl Figures {
-    fn of(scope: Scope, arrivals: &[(&Row, Slo)]) -> Self {
-        let planned = arrivals.len() as u32;
-        let classed = |class| arrivals.iter().filter(|(r, slo)| Class::of(r, slo) == class).count() as u32;
-        let [good, late, failed, rejected, unsent] = Class::ALL.map(classed);
+    /// The figures of all arrivals, or of those in the given places.
+    fn of(scope: Scope, run: &Account, places: Option<&[u32]>) -> Self {
+        let n = places.map_or(run.len(), <[u32]>::len);
+        let of = || (0..n).map(|i| run.arrival(places.map_or(i, |places| places[i] as usize)));
+        let (mut classes, mut admitted) = ([0_u32; 5], 0);
+        for arrival in of() {
+            classes[Class::of(&arrival, &run.slo(&arrival)) as usize] += 1;
+            admitted += u32::from(arrival.admitted);
+        }
+        let [good, late, failed, rejected, unsent] = classes;
+        let planned = classes.iter().sum();
         let (sent, completed) = (planned - unsent, good + late);
-        let admitted = arrivals.iter().filter(|(r, _)| was_admitted(r)).count() as u32;
-        let state = |state| arrivals.iter().map(|(r, _)| *r).filter(move |r| r.state == state);
+        let each =
+            |state, latency: Latency| scope.distribution(of().filter(|a| a.state == state).filter_map(|a| latency(&a)));
+        let mut spans = parallel::map(&LATENCIES, |(state, latency)| each(*state, *latency)).into_iter();
+        let mut next = || spans.next().unwrap_or_default();
         Self {
             planned,
             sent,
@@ -290,27 +303,35 @@ impl Figures {
             attainment: scope.share(good, planned),
             offered_per_s: scope.rate(planned).filter(|_| scope.scheduled),
             goodput_per_s: scope.rate(good),
-            latencies: Latencies::of(scope, &state(Terminal::Completed).collect::<Vec<_>>()),
-            rejection: scope.distribution(state(Terminal::Rejected).filter_map(Row::e2e)),
-            censored_age: scope.distribution(state(Terminal::Censored).filter_map(Row::e2e)),
+            latencies: Latencies {
+                ttft: next(),
+                tpot: next(),
+                e2e: next(),
+                ttft_from_send: next(),
+                e2e_from_send: next(),
+                longest_gap: next(),
+                queue: next(),
+            },
+            rejection: next(),
+            censored_age: next(),
         }
     }
 }
 
-impl Latencies {
-    fn of(scope: Scope, completed: &[&Row]) -> Self {
-        let each = |latency: fn(&Row) -> Option<Span>| scope.distribution(completed.iter().filter_map(|r| latency(r)));
-        Self {
-            ttft: each(Row::ttft),
-            tpot: each(Row::tpot),
-            e2e: each(Row::e2e),
-            ttft_from_send: each(Row::ttft_from_send),
-            e2e_from_send: each(|r| Some(r.end?.since(r.send_started?))),
-            longest_gap: each(|r| r.gaps.iter().copied().max()),
-            queue: each(|r| r.queue),
-        }
-    }
-}
+type Latency = fn(&Arrival) -> Option<Span>;
+
+/// What each distribution of [`Figures`] is over, in the order of its fields.
+const LATENCIES: [(Terminal, Latency); 9] = [
+    (Terminal::Completed, Arrival::ttft),
+    (Terminal::Completed, |a| a.tpot),
+    (Terminal::Completed, Arrival::e2e),
+    (Terminal::Completed, Arrival::ttft_from_send),
+    (Terminal::Completed, Arrival::e2e_from_send),
+    (Terminal::Completed, |a| a.longest_gap),
+    (Terminal::Completed, |a| a.queue),
+    (Terminal::Rejected, Arrival::e2e),
+    (Terminal::Censored, Arrival::e2e),
+];
 
 impl From<Slo> for Limits {
     fn from(slo: Slo) -> Self {
@@ -319,27 +340,34 @@ impl From<Slo> for Limits {
     }
 }
 
-fn tenants(run: &Run, scope: Scope, arrivals: &[(&Row, Slo)]) -> Vec<TenantSummary> {
-    let mut by_name: BTreeMap<&str, Vec<(&Row, Slo)>> = BTreeMap::new();
-    for (row, slo) in arrivals {
-        by_name.entry(row.tenant.as_str()).or_default().push((row, *slo));
+/// The figures of each tenant; `all` are those of all arrivals, which a single tenant has.
+fn tenants(run: &Account, scope: Scope, all: &Figures) -> Vec<TenantSummary> {
+    let plan = &run.manifest.plan.tenants;
+    let mut places = vec![Vec::new(); plan.len()];
+    if plan.len() > 1 {
+        for (place, arrival) in (0..).zip(run.arrivals()) {
+            places.get_mut(arrival.tenant as usize).into_iter().for_each(|of: &mut Vec<u32>| of.push(place));
+        }
     }
-    let plan = run.manifest.plan.tenants.iter();
-    plan.map(|t| TenantSummary {
-        name: t.name.clone(),
-        slo: t.slo.into(),
-        figures: Figures::of(scope, by_name.get(t.name.as_str()).map_or(&[], Vec::as_slice)),
-    })
-    .collect()
+    let figures = |places: &Vec<u32>| if plan.len() == 1 { all.clone() } else { Figures::of(scope, run, Some(places)) };
+    plan.iter()
+        .zip(&places)
+        .map(|(t, places)| TenantSummary { name: t.name.clone(), slo: t.slo.into(), figures: figures(places) })
+        .collect()
+}
+
+/// Arrivals by terminal state, all states listed.
+fn states(run: &Account) -> BTreeMap<Terminal, u32> {
+    let mut states: BTreeMap<Terminal, u32> = Terminal::ALL.iter().map(|s| (*s, 0)).collect();
+    for arrival in run.arrivals() {
+        *states.entry(arrival.state).or_default() += 1;
+    }
+    states
 }
 
 fn lowest(served: &[(&str, f64)]) -> Option<LowestTenant> {
     let (name, attainment) = served.iter().min_by(|a, b| a.1.total_cmp(&b.1)).filter(|_| served.len() >= 2)?;
     Some(LowestTenant { name: (*name).to_owned(), attainment: *attainment })
-}
-
-fn count(rows: &[&Row], which: impl Fn(&Row) -> bool) -> u32 {
-    rows.iter().filter(|r| which(r)).count() as u32
 }
 
 fn per_second(n: u64, time: Span) -> Option<f64> {

@@ -1,5 +1,6 @@
 //! The tables that text and page share, so that both show the same numbers.
 
+use crate::doc;
 use crate::fmt::{self, MISSING};
 use crate::quantile::Distribution;
 use crate::summary::{Figures, Latencies, Limits, Summary};
@@ -11,6 +12,16 @@ pub(crate) struct Table {
     pub(crate) corner: &'static str,
     pub(crate) columns: Vec<String>,
     pub(crate) rows: Vec<(String, Vec<String>)>,
+}
+
+impl From<&Table> for doc::Table {
+    fn from(table: &Table) -> Self {
+        let words = |head: &String| matches!(head.as_str(), "what was said" | "limits");
+        let empty = Self::new(table.title, table.corner);
+        let empty =
+            table.columns.iter().fold(empty, |t, head| if words(head) { t.words(head) } else { t.number(head) });
+        table.rows.iter().fold(empty, |t, (name, cells)| t.row(name, cells.iter().cloned()))
+    }
 }
 
 impl Table {

@@ -100,6 +100,12 @@ impl Unit {
         self.joined(self.number(value))
     }
 
+    /// A value with its unit, with so many decimals.
+    #[must_use]
+    pub fn rounded(self, value: f64, decimals: usize) -> String {
+        self.joined(self.with_decimals(value, decimals))
+    }
+
     /// A difference with its sign and its unit: `+8.25/s`, `−1.5 points`.
     #[must_use]
     pub fn signed(self, value: f64) -> String {

@@ -1,5 +1,6 @@
 //! What the figures mean, in one or two plain sentences.
 
+use crate::doc::Tone;
 use crate::fmt;
 use crate::summary::Summary;
 use crate::table;
@@ -17,6 +18,24 @@ pub fn finding(summaries: &[Summary]) -> String {
         [direct, gateway] => verdict_sentence(direct, gateway),
         many => several(many),
     }
+}
+
+/// The finding in a word, and how it is to be taken: of two runs whether the second is better, of others only whether
+/// they can be believed.
+pub(crate) fn tone(summaries: &[Summary]) -> Option<(&'static str, Tone)> {
+    if summaries.iter().any(|s| !s.complete || !s.reconciled || !s.valid) {
+        return Some(("not valid", Tone::Warn));
+    }
+    let [direct, gateway] = summaries else { return None };
+    if not_comparable(summaries).is_some() {
+        return Some(("no pair", Tone::Warn));
+    }
+    let gain = gateway.figures.attainment.unwrap_or(0.0) - direct.figures.attainment.unwrap_or(0.0);
+    Some(match gain {
+        gain if gain.abs() < ALIKE => ("alike", Tone::Neutral),
+        gain if gain < 0.0 => ("worse", Tone::Bad),
+        _ => ("better", Tone::Good),
+    })
 }
 
 /// What a comparison of a run with the gateway to one without it means.

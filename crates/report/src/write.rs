@@ -4,7 +4,9 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use crate::read::{ReadError, Run, read_run};
+use crate::account::Account;
+use crate::read::{ReadError, read_account};
+use crate::run_doc;
 use crate::summary::Summary;
 
 /// The name of the summary in a run folder.
@@ -35,26 +37,33 @@ pub enum WriteError {
     Json(#[from] serde_json::Error),
 }
 
-/// Recomputes a run from its ledger and writes `summary.json` and `report.html` into its folder.
+/// Recomputes a run from its ledger and writes `summary.json`, `report.html` and `report.md` into its folder.
 ///
 /// # Errors
 /// [`WriteError`] if the run cannot be read or a file cannot be written.
 pub fn write_run(folder: &Path) -> Result<Summary, WriteError> {
-    let run = read_run(folder)?;
-    let summary = Summary::of(&run);
+    let run = read_account(folder)?;
+    let summary = Summary::of_account(&run);
     write_file(&folder.join(SUMMARY_FILE), &(serde_json::to_string_pretty(&summary)? + "\n"))?;
-    write_file(&folder.join(HTML_FILE), &crate::html(&run.manifest.name, &[&run]))?;
+    run_doc::run_doc(&run.manifest.name, &[&run], std::slice::from_ref(&summary)).write_into(folder)?;
     Ok(summary)
 }
 
-/// Writes the page that compares the given run folders into `file`. The first run is the baseline.
+/// Writes the document that compares the given run folders into the files that are wanted. The first run is the
+/// baseline.
 ///
 /// # Errors
-/// [`WriteError`] if a run cannot be read or the file cannot be written.
-pub fn write_comparison(file: &Path, title: &str, folders: &[PathBuf]) -> Result<Vec<Summary>, WriteError> {
-    let runs: Vec<Run> = folders.iter().map(|f| read_run(f)).collect::<Result<_, _>>()?;
-    write_file(file, &crate::html(title, &runs.iter().collect::<Vec<_>>()))?;
-    Ok(runs.iter().map(Summary::of).collect())
+/// [`WriteError`] if a run cannot be read or a file cannot be written.
+pub fn write_comparison(
+    html: Option<&Path>,
+    markdown: Option<&Path>,
+    title: &str,
+    folders: &[PathBuf],
+) -> Result<Vec<Summary>, WriteError> {
+    let runs: Vec<Account> = folders.iter().map(|f| read_account(f)).collect::<Result<_, _>>()?;
+    let summaries: Vec<Summary> = runs.iter().map(Summary::of_account).collect();
+    run_doc::run_doc(title, &runs.iter().collect::<Vec<_>>(), &summaries).write(html, markdown)?;
+    Ok(summaries)
 }
 
 /// Writes a file as a whole or not at all: beside its place first, then moved there.

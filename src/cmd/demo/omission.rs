@@ -18,7 +18,7 @@ use elasticserve_core::time::Span;
 use elasticserve_core::work::{ArrivalProcess, Extent, Lengths, Plan, PlanSpec, PlanTenant};
 use elasticserve_load::{Endpoint, LoadConfig, LoadError, Stop};
 use elasticserve_mock::slow::SlowServer;
-use elasticserve_report::{HTML_FILE, Run, omission_html, read_run, write_file, write_run};
+use elasticserve_report::{Run, omission_doc, read_run, write_file, write_run};
 use serde::Serialize;
 
 use crate::cmd::load::{INTERRUPTED, default_folder, interruptible, offer};
@@ -222,7 +222,7 @@ fn write_events(run: &Run, log: &[Event], file: &Path) -> anyhow::Result<()> {
 
 fn conclude(outcomes: &[Outcome], invalid: Vec<String>, folder: Option<&Path>, json: bool) -> anyhow::Result<ExitCode> {
     if let Some(folder) = folder {
-        write_file(&folder.join(HTML_FILE), &omission_html(&picture::page(outcomes)))?;
+        omission_doc(&picture::page(outcomes)).write_into(folder)?;
     }
     let code = if invalid.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE };
     for why in &invalid {

@@ -5,6 +5,7 @@ use maud::html;
 use super::axis::{Plot, horizontal, vertical};
 use super::scale::Scale;
 use super::{Key, Picture, at};
+use crate::doc::Table;
 use crate::fmt;
 use crate::omission::{OmissionCase, OmissionPage};
 
@@ -68,6 +69,12 @@ fn picture(page: &OmissionPage, case: &OmissionCase, planned: &[u32], sent: &[u3
             in_slow(&case.planned_s)
         )
     };
+    let count = |n: usize| fmt::count(n as u64);
+    let mut numbers = Table::new("", "arrivals").numbers(["n", "in the slow time"]);
+    if !case.planned_s.is_empty() {
+        numbers = numbers.row("planned", [count(case.planned_s.len()), count(in_slow(&case.planned_s))]);
+    }
+    let numbers = numbers.row("sent", [count(case.sent_s.len()), count(in_slow(&case.sent_s))]);
     Picture {
         title: format!("{}: arrivals planned and sent", case.name),
         alt: format!(
@@ -81,7 +88,7 @@ fn picture(page: &OmissionPage, case: &OmissionCase, planned: &[u32], sent: &[u3
             .into_iter()
             .chain([Key::line("window", "begin and end of the slow time; the columns are what was sent")])
             .collect(),
-        numbers: crate::doc::Table::default(),
+        numbers,
         height: HEIGHT,
         body,
     }

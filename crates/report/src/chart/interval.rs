@@ -5,6 +5,7 @@ use maud::{Markup, html};
 use super::scale::Scale;
 use super::{Key, Picture, at};
 use crate::check::{Finding, Metric, Outcome};
+use crate::doc::Table;
 
 const LEFT: f64 = 14.0;
 const RIGHT: f64 = 626.0;
@@ -33,10 +34,17 @@ pub(crate) fn intervals(findings: &[Finding], confidence: f64) -> Picture {
             Key::line("span o-missed", "missed"),
             Key::line("bound", "target"),
         ],
-        numbers: crate::doc::Table::default(),
+        numbers: numbers(findings),
         height: (ROW * drawn.len() as f64).max(1.0),
         body,
     }
+}
+
+fn numbers(findings: &[Finding]) -> Table {
+    let table = Table::new("", "target").words("says").number("figure and interval").number("n");
+    findings.iter().fold(table, |table, f| {
+        table.row(f.target.clone(), [f.outcome.word().to_owned(), f.shown.clone(), crate::fmt::count(f.n)])
+    })
 }
 
 fn row(f: &Finding, top: f64) -> Markup {

@@ -14,13 +14,16 @@ mod ecdf;
 mod effects;
 mod front;
 mod interval;
+mod latency;
 mod offered;
 mod outcomes;
 mod plot;
 mod rates;
 mod ready;
 mod scale;
+mod sends;
 mod sweep;
+mod tenants;
 mod timeline;
 
 use maud::{Markup, html};
@@ -31,17 +34,20 @@ pub(crate) use ecdf::ecdf;
 pub use effects::{Better, Effect, EffectGroup, Effects};
 pub(crate) use front::front;
 pub(crate) use interval::intervals;
+pub(crate) use latency::latency;
 pub(crate) use offered::{Offered, offered};
 pub(crate) use outcomes::outcomes;
 pub use plot::{Axis, MAX_DRAWN, MAX_LISTED, Mark, Plot, Point, Reference, Series, Shape};
 pub(crate) use rates::rates;
 pub use ready::{Fit, Probe, Probes, residuals};
+pub(crate) use sends::sends;
 pub use sweep::sweep;
+pub(crate) use tenants::tenants;
 pub(crate) use timeline::timeline;
 
+use crate::account::Account;
 use crate::class::Class;
 use crate::doc::{Table, Tone};
-use crate::read::Run;
 use crate::summary::Summary;
 
 /// The width of every picture in its own units.
@@ -52,7 +58,7 @@ pub(crate) const RUN_STYLES: usize = 6;
 /// A run with its figures and the name that tells it apart.
 pub(crate) struct Drawn<'a> {
     pub(crate) label: String,
-    pub(crate) run: &'a Run,
+    pub(crate) run: &'a Account,
     pub(crate) summary: &'a Summary,
 }
 

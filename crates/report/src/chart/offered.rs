@@ -7,6 +7,7 @@ use maud::html;
 use super::axis::{Plot, horizontal, vertical};
 use super::scale::Scale;
 use super::{Key, Picture, at};
+use crate::doc::Table;
 use crate::fmt;
 
 const PLOT: Plot = Plot { left: 62.0, right: 600.0, top: 46.0, bottom: 256.0 };
@@ -44,12 +45,17 @@ pub(crate) fn offered(sends: &Offered) -> Picture {
     let told = declared.map_or_else(String::new, |(until, all)| {
         format!(" Declared were {} in {} s.", fmt::trimmed(all, 0), fmt::trimmed(until, 1))
     });
+    let mut numbers = Table::new("", "requests").numbers(["n", "until, s"]);
+    numbers = numbers.row("sent", [fmt::count(n as u64), fmt::trimmed(last, 1)]);
+    if let Some((until, all)) = declared {
+        numbers = numbers.row("declared", [fmt::trimmed(all, 0), fmt::trimmed(until, 1)]);
+    }
     Picture {
         title: format!("{}: what was declared and what was sent", fmt::one_line(sends.label, 40)),
         alt: format!("{} requests were sent in {} s.{told}", fmt::count(n as u64), fmt::trimmed(last, 1)),
         note: "Where the solid line lies below the dashed one, requests came late or not at all.".into(),
         legend: vec![Key::Run(0, "sent".into()), Key::line("window", "declared, on average")],
-        numbers: crate::doc::Table::default(),
+        numbers,
         height: HEIGHT,
         body,
     }

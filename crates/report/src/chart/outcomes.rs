@@ -4,6 +4,7 @@ use maud::html;
 
 use super::{Drawn, Key, Picture, WIDTH, at};
 use crate::class::Class;
+use crate::doc::Table;
 use crate::fmt;
 use crate::summary::Figures;
 
@@ -46,10 +47,19 @@ pub(crate) fn outcomes(runs: &[Drawn]) -> Picture {
         alt: format!("{}.", told.join(". ")),
         note: "Each bar is the whole plan: nothing is left out of it.".into(),
         legend: Class::ALL.into_iter().filter(used).map(Key::Class).collect(),
-        numbers: crate::doc::Table::default(),
+        numbers: numbers(runs),
         height: runs.len() as f64 * row,
         body,
     }
+}
+
+fn numbers(runs: &[Drawn]) -> Table {
+    let table = Table::new("", "run").number("planned").numbers(Class::ALL.map(Class::name));
+    runs.iter().fold(table, |table, d| {
+        let f = &d.summary.figures;
+        let classes = Class::ALL.map(|class| fmt::part(of(f, class), f.planned));
+        table.row(d.label.clone(), [fmt::count(u64::from(f.planned))].into_iter().chain(classes))
+    })
 }
 
 pub(super) fn of(f: &Figures, class: Class) -> u32 {

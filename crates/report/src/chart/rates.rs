@@ -6,7 +6,8 @@ use super::axis::{Plot, horizontal, vertical};
 use super::ecdf::scaled;
 use super::scale::{Scale, round_step};
 use super::{Drawn, Key, Picture, at};
-use crate::class::{Class, was_admitted};
+use crate::class::Class;
+use crate::doc::Table;
 use crate::fmt;
 
 const PLOT: Plot = Plot { left: 52.0, right: 630.0, top: 46.0, bottom: 236.0 };
@@ -62,17 +63,16 @@ fn columns(drawn: &Drawn) -> Vec<Column> {
         admitted: 0,
     };
     let mut columns: Vec<Column> = (0..count).map(empty).collect();
-    for row in drawn.run.outcomes() {
+    for arrival in drawn.run.arrivals() {
         // An arrival at the very end of the window belongs to its last stretch.
-        let place = ((row.planned.as_nanos() as f64 / 1e9 / width) as usize).min(columns.len() - 1);
-        columns[place].classes[Class::of(row, &drawn.run.slo(row)) as usize] += 1;
-        columns[place].admitted += u32::from(was_admitted(row));
+        let place = ((arrival.planned.as_nanos() as f64 / 1e9 / width) as usize).min(columns.len() - 1);
+        columns[place].classes[Class::of(&arrival, &drawn.run.slo(&arrival)) as usize] += 1;
+        columns[place].admitted += u32::from(arrival.admitted);
     }
     columns
 }
 
 fn picture(drawn: &Drawn, columns: &[Column], x: &Scale, y: &Scale, scaled: &str) -> Picture {
-    let f = &drawn.summary.figures;
     let body = html! {
         (vertical(PLOT, y, "requests per second", ""))
         @for column in columns { (bar(column, x, y)) }
@@ -84,13 +84,7 @@ fn picture(drawn: &Drawn, columns: &[Column], x: &Scale, y: &Scale, scaled: &str
     let width = columns.first().map_or(0.0, |c| c.to - c.from);
     Picture {
         title: format!("{}: offered, admitted and good per second", drawn.label),
-        alt: format!(
-            "Over a window of {} s, {} arrivals per second were offered and {} per second were good. {}",
-            fmt::trimmed(drawn.summary.window_s, 1),
-            fmt::rate(f.offered_per_s),
-            fmt::rate(f.goodput_per_s),
-            halves(columns)
-        ),
+        alt: alt(columns),
         note: format!("Arrivals stand at the time they were planned for, in steps of {} s.", fmt::trimmed(width, 3)),
         legend: Class::ALL
             .into_iter()
@@ -98,26 +92,58 @@ fn picture(drawn: &Drawn, columns: &[Column], x: &Scale, y: &Scale, scaled: &str
             .map(Key::Class)
             .chain([Key::line("offered", "offered"), Key::line("admitted", "admitted")])
             .collect(),
-        numbers: crate::doc::Table::default(),
+        numbers: numbers(columns),
         height: HEIGHT,
         body,
     }
 }
 
-/// How the share of good answers went over the run, in words.
-fn halves(columns: &[Column]) -> String {
+/// The whole window and its halves, as single columns.
+fn parts(columns: &[Column]) -> [(&'static str, Column); 3] {
     let (early, late) = columns.split_at(columns.len() / 2);
-    let share = |part: &[Column]| {
-        let good: u32 = part.iter().map(|c| c.classes[Class::Good as usize]).sum();
-        let all: u32 = part.iter().map(Column::offered).sum();
-        (all > 0).then(|| format!("{:.1}%", 100.0 * f64::from(good) / f64::from(all)))
+    let whole = |part: &[Column]| Column {
+        from: part.first().map_or(0.0, |c| c.from),
+        to: part.last().map_or(0.0, |c| c.to),
+        classes: Class::ALL.map(|class| part.iter().map(|c| c.classes[class as usize]).sum()),
+        admitted: part.iter().map(|c| c.admitted).sum(),
     };
-    match (share(early), share(late)) {
-        (Some(early), Some(late)) => {
-            format!("Good were {early} of the first half of the window and {late} of the second.")
-        }
-        _ => String::new(),
+    [("whole window", whole(columns)), ("first half", whole(early)), ("second half", whole(late))]
+}
+
+impl Column {
+    fn cells(&self) -> [String; 5] {
+        let good = self.classes[Class::Good as usize];
+        let share = (self.offered() > 0).then(|| f64::from(good) / f64::from(self.offered()));
+        let rate = |n: u32| fmt::rate(Some(self.rate(n)).filter(|r| r.is_finite()));
+        [
+            format!("{}–{}", fmt::trimmed(self.from, 3), fmt::trimmed(self.to, 3)),
+            rate(self.offered()),
+            rate(self.admitted),
+            rate(good),
+            fmt::percent(share),
+        ]
     }
+}
+
+/// What the columns add up to, and how it went over the run.
+fn alt(columns: &[Column]) -> String {
+    let each = parts(columns).map(|(name, part)| {
+        let [time, offered, admitted, good, share] = part.cells();
+        format!("{name} ({time} s): {offered}/s offered, {admitted}/s admitted, {good}/s good, which is {share}.")
+    });
+    each.join(" ")
+}
+
+fn numbers(columns: &[Column]) -> Table {
+    let rates = ["offered /s", "admitted /s", "good /s", "good of the offered"];
+    let rest = [Class::Late, Class::Failed, Class::Rejected, Class::Unsent];
+    let table = Table::new("", "stretch").number("s").numbers(rates).numbers(rest.map(|c| format!("{} /s", c.name())));
+    let row = |column: &Column| {
+        let rest = rest.map(|class| fmt::rate(Some(column.rate(column.classes[class as usize]))));
+        column.cells().into_iter().chain(rest).collect::<Vec<_>>()
+    };
+    let table = parts(columns).iter().fold(table, |table, (name, part)| table.row(*name, row(part)));
+    columns.iter().fold(table, |table, column| table.row("", row(column)))
 }
 
 fn bar(column: &Column, x: &Scale, y: &Scale) -> Markup {
@@ -165,7 +191,8 @@ mod tests {
     #[test]
     fn columns_hold_every_arrival_once_and_add_up_to_the_summary() {
         for run in fixture::pair() {
-            let summary = Summary::of(&run);
+            let run = crate::Account::of(&run);
+            let summary = Summary::of_account(&run);
             let columns = columns(&Drawn { label: "x".into(), run: &run, summary: &summary });
             let total = |class: Class| columns.iter().map(|c| c.classes[class as usize]).sum::<u32>();
             assert_eq!(columns.iter().map(Column::offered).sum::<u32>(), 200);
@@ -180,7 +207,8 @@ mod tests {
     fn an_arrival_at_the_end_of_the_window_is_in_the_last_column() {
         let mut run = fixture::mixed();
         run.rows[7].planned = fixture::ms(4000);
-        let summary = Summary::of(&run);
+        let run = crate::Account::of(&run);
+        let summary = Summary::of_account(&run);
         let columns = columns(&Drawn { label: "x".into(), run: &run, summary: &summary });
         assert_eq!((columns.len(), columns[3].to), (4, 4.0));
         assert_eq!(columns[3].classes, [0, 0, 1, 0, 1]);

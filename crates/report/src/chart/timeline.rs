@@ -1,6 +1,5 @@
 //! Every request as a line: when it came, how long it waited, how long it was answered.
 
-use elasticserve_core::ledger::Row;
 use elasticserve_core::outcome::Terminal;
 use elasticserve_core::time::Tick;
 use maud::{Markup, html};
@@ -9,7 +8,9 @@ use super::axis::{Plot, horizontal};
 use super::ecdf::scaled;
 use super::scale::Scale;
 use super::{Drawn, Key, Picture, at};
+use crate::account::Arrival;
 use crate::class::Class;
+use crate::doc::Table;
 use crate::fmt;
 
 const TOP: f64 = 34.0;
@@ -28,15 +29,14 @@ pub(crate) fn timeline(runs: &[Drawn]) -> Vec<Picture> {
 /// When the last answer or rejection ended, or the window if that is later, in seconds. What hangs on until a
 /// timeout does not stretch the picture.
 fn last_answer(runs: &[Drawn]) -> f64 {
-    let answered = |r: &&Row| matches!(r.state, Terminal::Completed | Terminal::Rejected);
-    let ends = runs.iter().flat_map(|d| &d.run.rows).filter(answered).filter_map(|r| r.end).map(seconds);
+    let answered = |a: &Arrival| matches!(a.state, Terminal::Completed | Terminal::Rejected);
+    let ends = runs.iter().flat_map(|d| d.run.arrivals()).filter(answered).filter_map(|a| a.end).map(seconds);
     ends.chain(runs.iter().map(|d| d.summary.window_s)).fold(0.0, f64::max)
 }
 
 fn picture(drawn: &Drawn, x: &Scale, scaled: &str) -> Picture {
-    let outcomes = drawn.run.outcomes();
-    let every = outcomes.len().div_ceil(MAX_LINES).max(1);
-    let shown: Vec<&Row> = outcomes.iter().copied().step_by(every).collect();
+    let every = drawn.run.len().div_ceil(MAX_LINES).max(1);
+    let shown: Vec<Arrival> = (0..drawn.run.len()).step_by(every).map(|i| drawn.run.arrival(i)).collect();
     let height = (BOTTOM - TOP) / shown.len().max(1) as f64;
     let window = x.place(drawn.summary.window_s);
     let body = html! {
@@ -50,16 +50,10 @@ fn picture(drawn: &Drawn, x: &Scale, scaled: &str) -> Picture {
     let beyond = shown.iter().filter_map(|r| r.end).any(|t| seconds(t) > x.most());
     let note = note(every, beyond);
     let used = |class: &Class| super::outcomes::of(&drawn.summary.figures, *class) > 0;
-    let ttft = &drawn.summary.figures.latencies.ttft;
-    let last = outcomes.iter().filter_map(|r| r.end).max();
+    let (alt, numbers) = told(drawn);
     Picture {
         title: format!("{}: each request from its planned arrival to its end", drawn.label),
-        alt: format!(
-            "Of {} completed answers the mean wait for the first token was {}; the last request ended {} after the start.",
-            fmt::count(ttft.n as u64),
-            ttft.mean.map_or_else(|| "not measured".to_owned(), fmt::duration),
-            last.map_or_else(|| "at an unknown time".to_owned(), |t| fmt::duration(seconds(t) * 1e3)),
-        ),
+        alt,
         note,
         legend: Class::ALL
             .into_iter()
@@ -67,10 +61,32 @@ fn picture(drawn: &Drawn, x: &Scale, scaled: &str) -> Picture {
             .map(Key::Class)
             .chain([Key::line("window", "end of the arrival window")])
             .collect(),
-        numbers: crate::doc::Table::default(),
+        numbers,
         height: HEIGHT,
         body,
     }
+}
+
+/// Each class with its size, its mean wait and its last end, in words and as a table.
+fn told(drawn: &Drawn) -> (String, Table) {
+    let mut waits = [(0_u64, 0_u128, None); 5];
+    for arrival in drawn.run.arrivals() {
+        let (n, waited, last) = &mut waits[Class::of(&arrival, &drawn.run.slo(&arrival)) as usize];
+        *n += 1;
+        *waited += arrival.ttft().map_or(0, |t| u128::from(t.as_nanos()));
+        *last = (*last).max(arrival.end);
+    }
+    let mut table = Table::new("", "class").numbers(["n", "mean wait for the first token", "last end"]);
+    let mut words = Vec::new();
+    for (class, (n, waited, last)) in Class::ALL.into_iter().zip(waits).filter(|(_, w)| w.0 > 0) {
+        let answered = matches!(class, Class::Good | Class::Late);
+        let wait = if answered { fmt::duration(waited as f64 / n as f64 / 1e6) } else { fmt::MISSING.to_owned() };
+        let last = last.map_or_else(|| fmt::MISSING.to_owned(), |t: Tick| fmt::duration(seconds(t) * 1e3));
+        let waiting = if answered { format!(", first token after {wait} on average") } else { String::new() };
+        words.push(format!("{} {}{waiting}, last end at {last}.", fmt::count(n), class.name()));
+        table = table.row(class.name(), [fmt::count(n), wait, last]);
+    }
+    (words.join(" "), table)
 }
 
 fn note(every: usize, beyond: bool) -> String {
@@ -82,7 +98,7 @@ fn note(every: usize, beyond: bool) -> String {
     )
 }
 
-fn line(row: &Row, class: Class, x: &Scale, top: f64, height: f64) -> Markup {
+fn line(row: &Arrival, class: Class, x: &Scale, top: f64, height: f64) -> Markup {
     let thick = (height * 0.86).max(0.6);
     let style = format!("f-{}", class.name());
     let planned = x.place(seconds(row.planned));

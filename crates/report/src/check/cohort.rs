@@ -5,7 +5,7 @@ use elasticserve_core::outcome::Terminal;
 use elasticserve_core::slo::Slo;
 
 use super::target::{Latency, Metric, Quantile, Share};
-use crate::Run;
+use crate::account::{Account, Arrival};
 
 /// The arrivals of one run, or of a tenant in it, in order of arrival.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -30,23 +30,28 @@ pub(crate) struct Case {
 
 impl Cohort {
     /// The arrivals of a run that has a row for each; of one tenant if it is named.
-    pub(crate) fn of(run: &Run, tenant: Option<&str>) -> Self {
-        let rows = run.outcomes().into_iter().filter(|r| tenant.is_none_or(|t| t == r.tenant));
-        Self::of_rows(run.window().as_secs_f64(), rows.map(|row| (row, run.slo(row))))
+    pub(crate) fn of(run: &Account, tenant: Option<&str>) -> Self {
+        let named = tenant.map(|name| run.manifest.plan.tenants.iter().position(|t| t.name == name));
+        let of = run.arrivals().filter(|a| named.is_none_or(|place| place == Some(a.tenant as usize)));
+        Self::of_arrivals(run.window().as_secs_f64(), of.map(|a| (a, run.slo(&a))))
     }
 
     /// The arrivals of these rows with their limits, in order of arrival.
     pub(crate) fn of_rows<'a>(window_s: f64, rows: impl Iterator<Item = (&'a Row, Slo)>) -> Self {
-        let case = |(row, slo): (&Row, Slo)| Case {
-            good: row.is_good(&slo),
-            completed: row.state == Terminal::Completed,
-            rejected: row.state == Terminal::Rejected,
-            failed: row.state.was_sent() && !matches!(row.state, Terminal::Completed | Terminal::Rejected),
-            capped: row.state == Terminal::UnsentClientCap,
-            latencies: [row.ttft(), row.tpot(), row.e2e(), row.gaps.iter().copied().max()]
-                .map(|span| span.filter(|_| row.state == Terminal::Completed).map(|s| s.as_millis_f64())),
+        Self::of_arrivals(window_s, rows.map(|(row, slo)| (Arrival::of(row, 0), slo)))
+    }
+
+    fn of_arrivals(window_s: f64, arrivals: impl Iterator<Item = (Arrival, Slo)>) -> Self {
+        let case = |(a, slo): (Arrival, Slo)| Case {
+            good: a.is_good(&slo),
+            completed: a.state == Terminal::Completed,
+            rejected: a.state == Terminal::Rejected,
+            failed: a.state.was_sent() && !matches!(a.state, Terminal::Completed | Terminal::Rejected),
+            capped: a.state == Terminal::UnsentClientCap,
+            latencies: [a.ttft(), a.tpot, a.e2e(), a.longest_gap]
+                .map(|span| span.filter(|_| a.state == Terminal::Completed).map(|s| s.as_millis_f64())),
         };
-        Self { window_s, cases: rows.map(case).collect() }
+        Self { window_s, cases: arrivals.map(case).collect() }
     }
 
     /// The same without what the client's own cap kept from being sent.

@@ -220,7 +220,14 @@ impl Sample<'_> {
         if ends[0].is_some_and(f64::is_infinite) {
             return "never".to_owned();
         }
-        let text = |v: Option<f64>, none: &str| v.map_or_else(|| none.to_owned(), |v| self.target.value(v));
+        let unit = self.target.unit();
+        let known: Vec<f64> = [value, ends[0], ends[1]].into_iter().flatten().collect();
+        let decimals = unit.decimals(&known);
+        let text = |v: Option<f64>, none: &str| match v {
+            None => none.to_owned(),
+            Some(v) if v.is_infinite() => "never".to_owned(),
+            Some(v) => unit.rounded(v, decimals),
+        };
         format!("{} ({} to {})", text(value, fmt::MISSING), text(ends[0], "unbounded"), text(ends[1], "unbounded"))
     }
 

@@ -6,9 +6,9 @@
 //! ```
 
 pub(crate) mod cohort;
+mod document;
 pub(crate) mod evaluate;
 pub(crate) mod evidence;
-mod html;
 pub(crate) mod own;
 pub(crate) mod release;
 mod rule;
@@ -19,7 +19,7 @@ pub(crate) mod verdict;
 
 use serde::Serialize;
 
-use crate::Run;
+use crate::account::Account;
 use crate::fmt;
 use crate::foreign::ExportFigures;
 use crate::summary::Summary;
@@ -28,9 +28,9 @@ use cohort::Cohort;
 use evaluate::evaluate;
 use evidence::Gathered;
 
+pub use document::{check_doc, exports_doc};
 pub use evaluate::{Finding, MAX_MORE, Outcome};
 pub use evidence::{Checked, Evidence, Mark};
-pub use html::{check_html, exports_html};
 pub use rule::{RawRule, Rule, RuleError};
 pub use target::{Latency, Metric, Quantile, Share, Target, TargetError};
 pub use text::check_text;
@@ -105,7 +105,7 @@ pub enum CheckError {
 #[derive(Copy, Clone, Debug, Default)]
 pub struct Beside<'a> {
     /// A run to fall back to, to compare with.
-    pub baseline: Option<&'a Run>,
+    pub baseline: Option<&'a Account>,
     /// How this program's reader of streams did on its corpus.
     pub reader: Option<Reader>,
 }
@@ -138,15 +138,15 @@ impl Check {
     ///
     /// # Errors
     /// [`CheckError`] if a name of the rule is in none of the runs, or there is nothing to check.
-    pub fn of(title: &str, runs: &[&Run], beside: &Beside, rule: &Rule) -> Result<Self, CheckError> {
+    pub fn of(title: &str, runs: &[&Account], beside: &Beside, rule: &Rule) -> Result<Self, CheckError> {
         let (places, baseline) = split(runs, beside.baseline, rule)?;
-        let repeats: Vec<&Run> = places.iter().map(|i| runs[*i]).collect();
+        let repeats: Vec<&Account> = places.iter().map(|i| runs[*i]).collect();
         known_tenants(&repeats, rule)?;
-        let summaries: Vec<Summary> = repeats.iter().map(|r| Summary::of(r)).collect();
+        let summaries: Vec<Summary> = repeats.iter().map(|r| Summary::of_account(r)).collect();
         let differences = release::differences(&repeats);
         let findings = findings(&repeats, &summaries, rule, !differences.is_empty());
         let labels = table::labels(&summaries);
-        let each = |of: &dyn Fn(&Run, &Summary) -> Gathered| {
+        let each = |of: &dyn Fn(&Account, &Summary) -> Gathered| {
             Gathered::merged(&labels, repeats.iter().zip(&summaries).map(|(r, s)| of(r, s)).collect())
         };
         let mut load = Gathered::default();
@@ -160,7 +160,7 @@ impl Check {
         }
         load.extend(each(&own::load));
         let (mut release, lacks) = release::release(&repeats, &summaries, rule, &findings);
-        release.extend(release::baseline(baseline.map(Summary::of).as_ref(), &summaries));
+        release.extend(release::baseline(baseline.map(Summary::of_account).as_ref(), &summaries));
         let checks = [
             load.into_check(0),
             each(&own::generator).into_check(1),
@@ -172,7 +172,7 @@ impl Check {
         Ok(Self {
             format: 1,
             title: title.to_owned(),
-            load: repeats.first().map_or_else(String::new, |r| crate::html::load(&r.manifest)),
+            load: repeats.first().map_or_else(String::new, |r| crate::run_doc::load(&r.manifest)),
             verdict: judged.verdict,
             invalid: judged.invalid,
             sentence: judged.sentence,
@@ -190,11 +190,11 @@ impl Check {
 
 /// The places of the repeats, and the run to compare with.
 fn split<'a>(
-    runs: &[&'a Run],
-    apart: Option<&'a Run>,
+    runs: &[&'a Account],
+    apart: Option<&'a Account>,
     rule: &Rule,
-) -> Result<(Vec<usize>, Option<&'a Run>), CheckError> {
-    let is_baseline = |r: &&Run| apart.is_none() && rule.baseline.as_ref().is_some_and(|b| *b == r.manifest.name);
+) -> Result<(Vec<usize>, Option<&'a Account>), CheckError> {
+    let is_baseline = |r: &&Account| apart.is_none() && rule.baseline.as_ref().is_some_and(|b| *b == r.manifest.name);
     let named = runs.iter().copied().find(|r| is_baseline(r));
     let repeats: Vec<usize> = (0..runs.len()).filter(|i| !is_baseline(&runs[*i])).collect();
     let found = apart.or(named);
@@ -209,7 +209,7 @@ fn split<'a>(
     }
 }
 
-fn known_tenants(runs: &[&Run], rule: &Rule) -> Result<(), CheckError> {
+fn known_tenants(runs: &[&Account], rule: &Rule) -> Result<(), CheckError> {
     let known: Vec<&str> = runs.iter().flat_map(|r| &r.manifest.plan.tenants).map(|t| t.name.as_str()).collect();
     let named = rule.targets.iter().filter_map(|t| t.tenant.as_ref()).chain(rule.tenant_min_requests.keys());
     match named.into_iter().find(|name| !known.contains(&name.as_str())) {
@@ -224,7 +224,7 @@ fn known_tenants(runs: &[&Run], rule: &Rule) -> Result<(), CheckError> {
 
 /// That a target is missed only by what the client's own cap kept from being sent, if so: it is no finding about the
 /// server.
-fn missed_by_cap(missed: &Finding, runs: &[&Run], rule: &Rule) -> Option<String> {
+fn missed_by_cap(missed: &Finding, runs: &[&Account], rule: &Rule) -> Option<String> {
     let target = &missed.of;
     let sent: Vec<Cohort> = runs.iter().map(|r| Cohort::of(r, target.tenant.as_deref()).uncapped()).collect();
     let without = evaluate(target, rule.confidence, &sent);
@@ -239,7 +239,7 @@ fn missed_by_cap(missed: &Finding, runs: &[&Run], rule: &Rule) -> Option<String>
 }
 
 /// What the repeats say of each target. Runs that are not whole, or are no repeats of each other, say nothing.
-fn findings(runs: &[&Run], summaries: &[Summary], rule: &Rule, mixed: bool) -> Vec<Finding> {
+fn findings(runs: &[&Account], summaries: &[Summary], rule: &Rule, mixed: bool) -> Vec<Finding> {
     let usable = !mixed && summaries.iter().all(|s| s.complete);
     let cohorts = |tenant: Option<&str>| -> Vec<Cohort> {
         runs.iter().map(|r| if usable { Cohort::of(r, tenant) } else { Cohort::default() }).collect()

@@ -1,18 +1,18 @@
 //! What a run folder says in each of the five checks.
 
 use elasticserve_core::health::Health;
-use elasticserve_core::ledger::{CountSource, Row, RunEnd};
+use elasticserve_core::ledger::{CountSource, RunEnd};
 use elasticserve_core::outcome::Terminal;
 use elasticserve_core::slo::Slo;
-use elasticserve_core::time::{Span, Tick};
+use elasticserve_core::time::Tick;
 use elasticserve_core::work::LoadModel;
 
 use super::Reader;
 use super::evidence::{Gathered, Mark};
-use crate::Run;
+use crate::account::{Account, Arrival};
 use crate::fmt;
-use crate::html::load as load_words;
 use crate::quantile::Distribution;
+use crate::run_doc::load as load_words;
 use crate::summary::{Figures, Summary};
 use crate::table;
 
@@ -24,7 +24,7 @@ const CACHE_CHANGE: f64 = 0.1;
 const MERGED: f64 = 0.9;
 
 /// Whether it is known what was offered.
-pub(crate) fn load(run: &Run, summary: &Summary) -> Gathered {
+pub(crate) fn load(run: &Account, summary: &Summary) -> Gathered {
     let mut found = Gathered::default();
     let plan = &run.manifest.plan;
     let hash = run.manifest.plan_hash.get(..12).unwrap_or(&run.manifest.plan_hash);
@@ -63,39 +63,44 @@ pub(crate) fn load(run: &Run, summary: &Summary) -> Gathered {
     found
 }
 
-fn lengths(run: &Run, found: &mut Gathered) {
-    let outcomes = run.outcomes();
-    let answered: Vec<&&Row> =
-        outcomes.iter().filter(|r| r.state == Terminal::Completed && r.output_tokens.is_some()).collect();
-    if answered.is_empty() {
+fn lengths(run: &Account, found: &mut Gathered) {
+    let (mut answered, mut odd, mut asked, mut given) = (0_u64, 0_u64, 0.0, 0.0);
+    for a in run.arrivals().filter(|a| a.state == Terminal::Completed) {
+        let Some(tokens) = a.output_tokens else { continue };
+        answered += 1;
+        odd += u64::from(tokens != a.output_planned);
+        asked += f64::from(a.output_planned);
+        given += f64::from(tokens);
+    }
+    if answered == 0 {
         return;
     }
-    let odd = answered.iter().filter(|r| r.output_tokens != Some(r.output_planned)).count();
-    let mean =
-        |of: &dyn Fn(&Row) -> u32| answered.iter().map(|r| f64::from(of(r))).sum::<f64>() / answered.len() as f64;
-    let (asked, given) = (mean(&|r| r.output_planned), mean(&|r| r.output_tokens.unwrap_or(0)));
+    let (asked, given) = (asked / answered as f64, given / answered as f64);
     let said = format!(
         "Answers: {} tokens asked for on average, {} given; {} of {} have exactly the planned length.",
         fmt::trimmed(asked, 1),
         fmt::trimmed(given, 1),
-        fmt::count((answered.len() - odd) as u64),
-        fmt::count(answered.len() as u64)
+        fmt::count(answered - odd),
+        fmt::count(answered)
     );
-    let mark = if odd as f64 > ODD_LENGTHS * answered.len() as f64 { Mark::Warn } else { Mark::Pass };
+    let mark = if odd as f64 > ODD_LENGTHS * answered as f64 { Mark::Warn } else { Mark::Pass };
     found.add(mark, said);
 }
 
-fn cache(run: &Run, found: &mut Gathered) {
+fn cache(run: &Account, found: &mut Gathered) {
     let salted = run.manifest.prompts_salted;
-    let outcomes = run.outcomes();
-    let share = |rows: &[&Row]| {
-        let reported: Vec<(f64, f64)> =
-            rows.iter().filter_map(|r| Some((f64::from(r.cached_tokens?), f64::from(r.input_planned)))).collect();
-        let (cached, all) = reported.iter().fold((0.0, 0.0), |(c, a), r| (c + r.0, a + r.1));
+    let share = |from: usize, to: usize| {
+        let (mut cached, mut all) = (0.0, 0.0);
+        for a in (from..to).map(|i| run.arrival(i)) {
+            if let Some(tokens) = a.cached_tokens {
+                cached += f64::from(tokens);
+                all += f64::from(a.input_planned);
+            }
+        }
         (all > 0.0).then(|| cached / all)
     };
-    let (early, late) = outcomes.split_at(outcomes.len() / 2);
-    let known = match (share(&outcomes), share(early), share(late)) {
+    let (half, n) = (run.len() / 2, run.len());
+    let known = match (share(0, n), share(0, half), share(half, n)) {
         (Some(all), Some(early), Some(late)) if (early - late).abs() > CACHE_CHANGE => {
             found.warn(format!(
                 "The prefix cache gave {} of the prompt tokens of the first half and {} of the second: its state changed within the run.",
@@ -115,7 +120,7 @@ fn cache(run: &Run, found: &mut Gathered) {
 }
 
 /// Whether it was offered as planned, and the generator kept up.
-pub(crate) fn generator(run: &Run, summary: &Summary) -> Gathered {
+pub(crate) fn generator(run: &Account, summary: &Summary) -> Gathered {
     let mut found = Gathered::default();
     let f = &summary.figures;
     for problem in summary.problems.iter().chain(&summary.invalid_because) {
@@ -168,7 +173,7 @@ pub(crate) fn generator(run: &Run, summary: &Summary) -> Gathered {
     found
 }
 
-fn machine(run: &Run, end: &RunEnd, found: &mut Gathered) {
+fn machine(run: &Account, end: &RunEnd, found: &mut Gathered) {
     if let Some(health) = &end.health {
         itself(run, health, found);
     } else if let Some(cpu) = end.cpu.filter(|_| end.at > Tick::ZERO) {
@@ -178,9 +183,8 @@ fn machine(run: &Run, end: &RunEnd, found: &mut Gathered) {
     } else {
         found.warn("Nothing is recorded of the generator itself but its send lag.");
     }
-    let outcomes = run.outcomes();
-    let connected = outcomes.iter().filter(|r| r.reused_connection.is_some()).count();
-    let reused = outcomes.iter().filter(|r| r.reused_connection == Some(true)).count();
+    let connected = run.arrivals().filter(|a| a.reused_connection.is_some()).count();
+    let reused = run.arrivals().filter(|a| a.reused_connection == Some(true)).count();
     found.pass(format!(
         "At most {} in flight at once; {} connections opened, {} of {} requests went over a used one.",
         fmt::count(u64::from(end.peak_in_flight)),
@@ -191,7 +195,7 @@ fn machine(run: &Run, end: &RunEnd, found: &mut Gathered) {
 }
 
 /// What the generator recorded of itself. What is past a tolerance is said with the reasons that make a run invalid.
-fn itself(run: &Run, health: &Health, found: &mut Gathered) {
+fn itself(run: &Account, health: &Health, found: &mut Gathered) {
     let mut said = Vec::new();
     said.extend(health.runtime_delay.p99.map(|p99| format!("its own timers were {p99} late at p99")));
     said.extend(
@@ -280,12 +284,12 @@ fn support(f: &Figures, found: &mut Gathered) {
 }
 
 /// Whether the right moment was measured.
-pub(crate) fn streaming(run: &Run, summary: &Summary, reader: Option<Reader>) -> Gathered {
+pub(crate) fn streaming(run: &Account, summary: &Summary, reader: Option<Reader>) -> Gathered {
     let mut found = Gathered::default();
     parser(run, reader.filter(|_| !summary.simulated), &mut found);
-    let outcomes = run.outcomes();
-    let completed: Vec<&Row> = outcomes.into_iter().filter(|r| r.state == Terminal::Completed).collect();
-    if completed.is_empty() {
+    let completed = || run.arrivals().filter(|a| a.state == Terminal::Completed);
+    let n = completed().count();
+    if n == 0 {
         found.warn("There is no whole answer to look at.");
         return found;
     }
@@ -294,9 +298,9 @@ pub(crate) fn streaming(run: &Run, summary: &Summary, reader: Option<Reader>) ->
             "Answers were not streamed: first content is the end of the answer, and there is no TPOT and no gap.",
         );
     } else {
-        moments(&completed, summary.simulated, &mut found);
+        moments(completed(), n, summary.simulated, &mut found);
     }
-    counts(&completed, &mut found);
+    counts(completed(), n, &mut found);
     let gaps = &summary.figures.latencies.longest_gap;
     if let Some(max) = gaps.max {
         let p99 = gaps.p99.map_or_else(String::new, |p| format!(", p99 {}", fmt::duration(p)));
@@ -306,7 +310,7 @@ pub(crate) fn streaming(run: &Run, summary: &Summary, reader: Option<Reader>) ->
 }
 
 /// Whether what read the streams is known to read rightly.
-fn parser(run: &Run, reader: Option<Reader>, found: &mut Gathered) {
+fn parser(run: &Account, reader: Option<Reader>, found: &mut Gathered) {
     let Some(reader) = reader else { return };
     let made_by = fmt::one_line(&run.manifest.tool_version, 20);
     if reader.right < reader.all {
@@ -320,25 +324,24 @@ fn parser(run: &Run, reader: Option<Reader>, found: &mut Gathered) {
 }
 
 /// Head, first event and first content as moments apart.
-fn moments(completed: &[&Row], simulated: bool, found: &mut Gathered) {
-    let since_head: Vec<Span> = completed.iter().filter_map(|r| Some(r.first_content?.since(r.head?))).collect();
-    let early = completed.iter().filter(|r| r.first_event.zip(r.first_content).is_some_and(|(e, c)| e < c)).count();
-    let reasoned = completed.iter().filter(|r| r.first_reasoning.is_some()).count();
-    if since_head.len() == completed.len() {
-        let ahead = Distribution::of(since_head);
+fn moments(completed: impl Iterator<Item = Arrival> + Clone, n: usize, simulated: bool, found: &mut Gathered) {
+    let ahead = Distribution::of(completed.clone().filter_map(|a| a.content_after_head));
+    let early = completed.clone().filter(|a| a.event_before_content).count();
+    let reasoned = completed.filter(|a| a.reasoned).count();
+    if ahead.n == n {
         found.pass(format!(
             "Head, first event and first content are recorded apart: content came {} after the head in the median, and in {} of {} answers an event without content came first.",
             ahead.p50.or(ahead.max).map_or_else(|| fmt::MISSING.to_owned(), fmt::duration),
             fmt::count(early as u64),
-            fmt::count(completed.len() as u64)
+            fmt::count(n as u64)
         ));
     } else if simulated {
         found.pass("The model gives the time of each token; there is no head and no event to mistake for one.");
     } else {
         found.warn(format!(
             "{} of {} answers have no time of the head.",
-            completed.len() - since_head.len(),
-            completed.len()
+            fmt::count((n - ahead.n) as u64),
+            fmt::count(n as u64)
         ));
     }
     if reasoned > 0 {
@@ -350,20 +353,22 @@ fn moments(completed: &[&Row], simulated: bool, found: &mut Gathered) {
 }
 
 /// Where tokens are counted, and how many an event holds.
-fn counts(completed: &[&Row], found: &mut Gathered) {
-    let usage = completed.iter().filter(|r| r.output_tokens_from == Some(CountSource::Usage)).count();
-    if usage == completed.len() {
+fn counts(completed: impl Iterator<Item = Arrival> + Clone, n: usize, found: &mut Gathered) {
+    let usage = completed.clone().filter(|a| a.output_tokens_from == Some(CountSource::Usage)).count();
+    if usage == n {
         found.pass("Tokens are counted by the server's usage in every answer.");
     } else {
         found.warn(format!(
             "Tokens of {} of {} answers are counted by events or not at all: a chunk is not a token.",
-            fmt::count((completed.len() - usage) as u64),
-            fmt::count(completed.len() as u64)
+            fmt::count((n - usage) as u64),
+            fmt::count(n as u64)
         ));
     }
-    let several = completed.iter().filter(|r| !r.gaps.is_empty());
-    let (events, tokens) = several
-        .fold((0.0, 0.0), |(e, t), r| (e + r.gaps.len() as f64 + 1.0, t + f64::from(r.output_tokens.unwrap_or(0))));
+    let (mut events, mut tokens) = (0.0, 0.0);
+    for a in completed.filter(|a| a.gaps > 0) {
+        events += f64::from(a.gaps) + 1.0;
+        tokens += f64::from(a.output_tokens.unwrap_or(0));
+    }
     if tokens > 0.0 && events < MERGED * tokens {
         found.warn(format!(
             "A content event held {} tokens on average: gaps are between events, not tokens.",

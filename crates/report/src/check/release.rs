@@ -1,13 +1,12 @@
 //! Whether the runs are enough to decide on: repeats, spread, drain and timeouts, a baseline.
 
-use elasticserve_core::ledger::Row;
 use elasticserve_core::outcome::Terminal;
 use elasticserve_core::time::Tick;
 
 use super::evaluate::Finding;
 use super::evidence::Gathered;
 use super::rule::Rule;
-use crate::Run;
+use crate::account::{Account, Arrival};
 use crate::fmt;
 use crate::summary::Summary;
 use crate::verdict::verdict_sentence;
@@ -23,7 +22,7 @@ pub(crate) enum Lack {
 
 /// The evidence of the release check, and what is needed before anything can be accepted.
 pub(crate) fn release(
-    runs: &[&Run],
+    runs: &[&Account],
     summaries: &[Summary],
     rule: &Rule,
     findings: &[Finding],
@@ -62,7 +61,8 @@ pub(crate) fn spread(finding: &Finding, found: &mut Gathered) {
     if values.is_empty() {
         return;
     }
-    let shown = |v| finding.of.value(v);
+    let (unit, decimals) = (finding.of.unit(), finding.of.unit().decimals(&values));
+    let shown = |v| unit.rounded(v, decimals);
     let counted = if finding.counts_as < finding.n as f64 * 0.99 {
         format!(" Together they count as {} independent requests.", fmt::count(finding.counts_as.floor() as u64))
     } else {
@@ -98,13 +98,12 @@ fn sizes(planned: u32, summaries: &[Summary], rule: &Rule, found: &mut Gathered,
 }
 
 /// What the drain and the timeouts did.
-fn ends(runs: &[&Run]) -> Gathered {
+fn ends(runs: &[&Account]) -> Gathered {
     let mut found = Gathered::default();
     let (mut open, mut censored, mut timed_out) = (0, 0, 0);
     for run in runs {
         let window = Tick::ZERO + run.window();
-        let outcomes = run.outcomes();
-        let count = |which: &dyn Fn(&Row) -> bool| outcomes.iter().filter(|r| which(r)).count() as u32;
+        let count = |which: &dyn Fn(&Arrival) -> bool| run.arrivals().filter(|r| which(r)).count() as u32;
         open += count(&|r| r.end.is_some_and(|end| end > window) && r.state.was_sent());
         censored += count(&|r| r.state == Terminal::Censored);
         timed_out += count(&|r| {
@@ -152,9 +151,9 @@ pub(crate) fn baseline(baseline: Option<&Summary>, runs: &[Summary]) -> Gathered
 }
 
 /// In what runs differ that are to be repeats of each other.
-pub(crate) fn differences(runs: &[&Run]) -> Vec<&'static str> {
+pub(crate) fn differences(runs: &[&Account]) -> Vec<&'static str> {
     let [first, rest @ ..] = runs else { return Vec::new() };
-    type Same = fn(&Run, &Run) -> bool;
+    type Same = fn(&Account, &Account) -> bool;
     let must: [(&str, Same); 9] = [
         ("being simulated", |a, b| a.manifest.simulated == b.manifest.simulated),
         ("time scale", |a, b| a.manifest.time_scale == b.manifest.time_scale),

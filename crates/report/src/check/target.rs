@@ -6,6 +6,7 @@ use std::str::FromStr;
 use elasticserve_core::time::Span;
 
 use crate::fmt::{duration, trimmed};
+use crate::unit::Unit;
 
 /// A bound on a figure.
 #[derive(Clone, Debug, PartialEq)]
@@ -96,14 +97,22 @@ impl Target {
         Self { tenant: Some(name.to_owned()), ..self }
     }
 
-    /// A value of the figure with its unit.
+    /// The unit in which the figure is measured.
     #[must_use]
-    pub fn value(&self, value: f64) -> String {
+    pub const fn unit(&self) -> Unit {
         match self.metric {
-            Metric::Share(_) => format!("{}%", trimmed(value * 100.0, 2)),
-            Metric::Goodput => format!("{}/s", trimmed(value, 2)),
-            Metric::Quantile(_) if value.is_infinite() => "never".to_owned(),
-            Metric::Quantile(_) => duration(value),
+            Metric::Share(_) => Unit::Share,
+            Metric::Goodput => Unit::PerSecond,
+            Metric::Quantile(_) => Unit::Millis,
+        }
+    }
+
+    /// The bound with its unit, exactly as it was set.
+    fn bound(&self) -> String {
+        match self.metric {
+            Metric::Share(_) => format!("{}%", trimmed(self.limit * 100.0, 4)),
+            Metric::Goodput => format!("{}/s", trimmed(self.limit, 4)),
+            Metric::Quantile(_) => duration(self.limit),
         }
     }
 }
@@ -157,7 +166,7 @@ impl fmt::Display for Target {
         if let Some(tenant) = &self.tenant {
             write!(f, "[{}]", crate::fmt::one_line(tenant, 40))?;
         }
-        write!(f, " {} {}", if self.is_floor() { "≥" } else { "≤" }, self.value(self.limit))
+        write!(f, " {} {}", if self.is_floor() { "≥" } else { "≤" }, self.bound())
     }
 }
 

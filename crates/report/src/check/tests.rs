@@ -4,6 +4,7 @@ use elasticserve_core::time::Span;
 use elasticserve_core::work::LoadModel;
 
 use super::*;
+use crate::Run;
 use crate::fixture::{self, answered, ended, manifest, plan};
 
 /// `n` measured arrivals of one tenant, 100 ms apart; the given ones were refused, the others good.
@@ -25,7 +26,12 @@ fn good(name: &str) -> Run {
 }
 
 fn check(runs: &[&Run], rule: &Rule) -> Check {
-    Check::of("t", runs, &Beside::default(), rule).unwrap()
+    checked(runs, &Beside::default(), rule).unwrap()
+}
+
+fn checked(runs: &[&Run], beside: &Beside, rule: &Rule) -> Result<Check, CheckError> {
+    let accounts: Vec<Account> = runs.iter().map(|r| Account::of(r)).collect();
+    Check::of("t", &accounts.iter().collect::<Vec<_>>(), beside, rule)
 }
 
 fn rule(targets: &[&str]) -> Rule {
@@ -142,7 +148,7 @@ fn a_rule_can_ask_for_repeats_requests_and_tenants() {
         &Rule { repeats: 3, min_requests: 1500, ..rule(&["attainment>=0.97"]) },
     );
     assert_eq!((found.verdict, found.findings[0].n), (Verdict::Accept, 1500));
-    says(&found, "release", Mark::Pass, "99% to 99%");
+    says(&found, "release", Mark::Pass, "99.0% to 99.0%");
 }
 
 #[test]
@@ -153,7 +159,7 @@ fn targets_of_a_tenant_are_about_its_arrivals_alone() {
     let found = check(&[&run], &rule(&["attainment[a]>=0.5", "attainment[b]>=0.5", "attainment>=0.5"]));
     let figures: Vec<(u64, Option<f64>)> = found.findings.iter().map(|f| (f.n, f.value)).collect();
     assert_eq!(figures, [(4, Some(0.5)), (4, Some(0.25)), (8, Some(0.375))]);
-    let unknown = Check::of("t", &[&run], &Beside::default(), &rule(&["attainment[zz]>=0.5"])).unwrap_err().to_string();
+    let unknown = checked(&[&run], &Beside::default(), &rule(&["attainment[zz]>=0.5"])).unwrap_err().to_string();
     assert!(unknown.contains("'zz'") && unknown.contains("it has a, b"), "{unknown}");
 }
 
@@ -165,15 +171,17 @@ fn the_baseline_is_compared_with_and_is_no_repeat() {
     let found = check(&both, &named);
     assert_eq!((found.verdict, found.runs.len(), found.findings[0].n), (Verdict::Accept, 1, 500));
     says(&found, "release", Mark::Pass, "495 (99.0%) got a good answer with new and 250 (50.0%) with old");
-    let apart =
-        Check::of("t", &[&runs[1]], &Beside { baseline: Some(&runs[0]), reader: None }, &rule(&["attainment>=0.97"]))
-            .unwrap();
+    let apart = checked(
+        &[&runs[1]],
+        &Beside { baseline: Some(&Account::of(&runs[0])), reader: None },
+        &rule(&["attainment>=0.97"]),
+    )
+    .unwrap();
     says(&apart, "release", Mark::Pass, "250 (50.0%) with old");
     let wrong =
-        Check::of("t", &both, &Beside::default(), &Rule { baseline: Some("x".into()), ..Rule::default() }).unwrap_err();
+        checked(&both, &Beside::default(), &Rule { baseline: Some("x".into()), ..Rule::default() }).unwrap_err();
     assert!(wrong.to_string().contains("old, new"), "{wrong}");
-    let nothing =
-        Check::of("t", &[&runs[0]], &Beside::default(), &Rule { baseline: Some("old".into()), ..Rule::default() });
+    let nothing = checked(&[&runs[0]], &Beside::default(), &Rule { baseline: Some("old".into()), ..Rule::default() });
     assert_eq!(nothing.unwrap_err(), CheckError::NoRuns);
 }
 
@@ -269,7 +277,7 @@ fn the_reader_of_streams_is_vouched_for_by_its_corpus() {
     let run = good("one");
     let held = |version, right| {
         let beside = Beside { baseline: None, reader: Some(Reader { version, right, all: 97 }) };
-        Check::of("t", &[&run], &beside, &rule(&["attainment>=0.97"])).unwrap()
+        checked(&[&run], &beside, &rule(&["attainment>=0.97"])).unwrap()
     };
     says(&held("0.1.0", 97), "streaming", Mark::Pass, "all 97 cases");
     says(&held("9.9.9", 97), "streaming", Mark::Warn, "made by version 0.1.0");
@@ -290,12 +298,12 @@ fn what_was_not_streamed_is_said_and_has_no_gaps() {
 fn text_and_page_say_the_verdict_first_and_the_same_numbers() {
     let run = good("one");
     let found = check(&[&run], &rule(&["attainment>=0.98"]));
-    let (text, page) = (check_text(&found), check_html(&found, &[&run]));
+    let (text, page) = (check_text(&found), check_doc(&found, &[&Account::of(&run)]).to_html());
     assert!(
-        text.starts_with("RETEST: attainment ≥ 98% cannot be told yet: it is 99% (97.68% to 99.57%) at n=500."),
+        text.starts_with("RETEST: attainment ≥ 98% cannot be told yet: it is 99.0% (97.7% to 99.6%) at n=500."),
         "{text}"
     );
-    for told in ["99% (97.68% to 99.57%)", "495 (99.0%) good", "Is it enough to decide on?"] {
+    for told in ["99.0% (97.7% to 99.6%)", "495 (99.0%) good", "Is it enough to decide on?"] {
         assert!(page.contains(told), "{told}");
     }
     assert!(text.lines().all(|l| l.chars().count() <= 100), "{text}");
@@ -314,8 +322,9 @@ fn names_from_the_data_are_text_on_the_page_and_cannot_steer_a_terminal() {
     let mut held = rule(&["attainment>=0.9"]);
     held.targets.push(Target::DEFAULT.of_tenant(evil));
     held.tenant_min_requests.insert(evil.into(), 5000);
+    let [run, other] = [Account::of(&run), Account::of(&other)];
     let found = Check::of(evil, &[&run, &other], &Beside { baseline: Some(&other), reader: None }, &held).unwrap();
-    let (text, page) = (check_text(&found), check_html(&found, &[&run, &other]));
+    let (text, page) = (check_text(&found), check_doc(&found, &[&run, &other]).to_html());
     assert!(!page.contains("<script") && !page.contains("<svg onload") && !page.contains("\"'>"));
     assert!(page.contains("&lt;script&gt;"));
     assert!(!text.chars().any(|c| c.is_control() && c != '\n'));

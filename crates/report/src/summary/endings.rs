@@ -2,9 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use elasticserve_core::ledger::Row;
 use elasticserve_core::outcome::Terminal;
 use serde::Serialize;
+
+use crate::account::Account;
 
 /// The most kinds of ending that a summary tells apart; rarer ones are added up in the last.
 pub const MAX_ENDINGS: usize = 24;
@@ -25,14 +26,19 @@ pub struct Ending {
 }
 
 /// The kinds of ending, most frequent first.
-pub(super) fn endings(outcomes: &[&Row]) -> Vec<Ending> {
-    type Kind = (Terminal, Option<u16>, Option<String>);
-    let mut counts: BTreeMap<Kind, u32> = BTreeMap::new();
-    for row in outcomes.iter().filter(|r| r.state != Terminal::Completed) {
-        let words = row.reason.as_ref().or(row.error.as_ref());
-        let detail = words.map(|w| w.chars().take(MAX_DETAIL).collect());
-        *counts.entry((row.state, row.status, detail)).or_default() += 1;
+pub(super) fn endings(run: &Account) -> Vec<Ending> {
+    type Kind = (Terminal, u32);
+    let mut counts: BTreeMap<Kind, (crate::account::Arrival, u32)> = BTreeMap::new();
+    for arrival in run.arrivals() {
+        if let Some(ending) = arrival.ending {
+            counts.entry((arrival.state, ending)).or_insert((arrival, 0)).1 += 1;
+        }
     }
+    let told = |((state, _), (arrival, n)): (Kind, _)| {
+        let (status, detail) = run.words(&arrival).cloned().unwrap_or_default();
+        ((state, status, detail), n)
+    };
+    let counts: BTreeMap<(Terminal, Option<u16>, Option<String>), u32> = counts.into_iter().map(told).collect();
     let mut endings: Vec<Ending> = counts
         .into_iter()
         .map(|((state, status, detail), n)| Ending { state: Some(state), status, detail, n })

@@ -1,11 +1,12 @@
 //! Tokens: how many, counted by whom, and how many of the prompts' came from a cache.
 
-use elasticserve_core::ledger::{CountSource, Row};
+use elasticserve_core::ledger::CountSource;
 use elasticserve_core::outcome::Terminal;
 use elasticserve_core::time::Span;
 use serde::Serialize;
 
 use super::per_second;
+use crate::account::{Account, Arrival};
 
 /// Tokens of completed answers.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
@@ -36,31 +37,35 @@ pub struct CachedTokens {
 }
 
 impl OutputTokens {
-    pub(super) fn of(outcomes: &[&Row], makespan: Option<Span>) -> Self {
-        let completed = || outcomes.iter().filter(|r| r.state == Terminal::Completed);
-        let from = |source| completed().filter(|r| r.output_tokens_from == source).count() as u32;
-        let known: Vec<u64> = completed().filter_map(|r| r.output_tokens.map(u64::from)).collect();
-        let tokens = (!known.is_empty()).then(|| known.iter().sum());
-        Self {
-            tokens,
-            per_s: tokens.zip(makespan).and_then(|(t, m)| per_second(t, m)),
-            from_usage: from(Some(CountSource::Usage)),
-            from_events: from(Some(CountSource::Events)),
-            unknown: from(None),
+    pub(super) fn of(run: &Account, makespan: Option<Span>) -> Self {
+        let mut out = Self::default();
+        for answer in run.arrivals().filter(|a| a.state == Terminal::Completed) {
+            if let Some(tokens) = answer.output_tokens {
+                *out.tokens.get_or_insert(0) += u64::from(tokens);
+            }
+            let counted = match answer.output_tokens_from {
+                Some(CountSource::Usage) => &mut out.from_usage,
+                Some(CountSource::Events) => &mut out.from_events,
+                None => &mut out.unknown,
+            };
+            *counted += 1;
         }
+        out.per_s = out.tokens.zip(makespan).and_then(|(t, m)| per_second(t, m));
+        out
     }
 }
 
 impl CachedTokens {
-    pub(super) fn of(outcomes: &[&Row]) -> Option<Self> {
+    pub(super) fn of(run: &Account) -> Option<Self> {
         // The server's count has what a plan does not know, such as the history of a conversation.
-        let prompt = |r: &Row| r.input_tokens.unwrap_or(r.input_planned);
-        let reported: Vec<(u32, u32)> = outcomes.iter().filter_map(|r| Some((r.cached_tokens?, prompt(r)))).collect();
-        (!reported.is_empty()).then(|| Self {
-            n: reported.len() as u32,
-            hits: reported.iter().filter(|(cached, _)| *cached > 0).count() as u32,
-            tokens: reported.iter().map(|(cached, _)| u64::from(*cached)).sum(),
-            input_tokens: reported.iter().map(|(_, input)| u64::from(*input)).sum(),
-        })
+        let prompt = |a: &Arrival| a.input_tokens.unwrap_or(a.input_planned);
+        let mut out = Self { n: 0, hits: 0, tokens: 0, input_tokens: 0 };
+        for (cached, input) in run.arrivals().filter_map(|a| Some((a.cached_tokens?, prompt(&a)))) {
+            out.n += 1;
+            out.hits += u32::from(cached > 0);
+            out.tokens += u64::from(cached);
+            out.input_tokens += u64::from(input);
+        }
+        (out.n > 0).then_some(out)
     }
 }

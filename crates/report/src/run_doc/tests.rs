@@ -1,5 +1,18 @@
+use elasticserve_core::time::Span;
+
 use super::*;
-use crate::fixture;
+use crate::{Run, fixture};
+
+/// The document of runs.
+fn doc(title: &str, runs: &[&Run]) -> Doc {
+    let accounts: Vec<Account> = runs.iter().map(|r| Account::of(r)).collect();
+    let summaries: Vec<Summary> = accounts.iter().map(Summary::of_account).collect();
+    run_doc(title, &accounts.iter().collect::<Vec<_>>(), &summaries)
+}
+
+fn html(title: &str, runs: &[&Run]) -> String {
+    doc(title, runs).to_html()
+}
 
 fn pair() -> String {
     let [direct, gateway] = fixture::pair();
@@ -10,7 +23,7 @@ fn pair() -> String {
 fn every_picture_has_a_title_and_a_description_of_its_own() {
     let page = pair();
     let ids: Vec<&str> = page.split("<svg role=\"img\"").skip(1).collect();
-    assert_eq!(ids.len(), 6, "outcomes, distribution, and for each run rates and timeline");
+    assert_eq!(ids.len(), 9, "outcomes, distribution, sends, and for each run latency, rates and timeline");
     let mut seen = std::collections::BTreeSet::new();
     for svg in ids {
         let labelled = svg.split("aria-labelledby=\"").nth(1).unwrap().split('"').next().unwrap();
@@ -31,7 +44,7 @@ fn pictures_and_tables_are_of_the_same_numbers() {
     assert!(page.contains(
         "gateway: of 200 planned arrivals 64.0% had their first token within 1 s, 64.0% were answered in full"
     ));
-    assert!(page.contains("16.00 arrivals per second were offered and 10.24 per second were good"));
+    assert!(page.contains("whole window (0–12.5 s): 16.00/s offered, 10.24/s admitted, 10.24/s good, which is 64.0%"));
 }
 
 #[test]
@@ -91,7 +104,7 @@ fn an_incomplete_run_is_told_by_its_counts_and_drawn_in_no_picture() {
     assert!(page.contains("incomplete: counts only"));
     assert!(page.contains("gateway is incomplete: its ledger accounts for 120 of 200 arrivals"));
     assert!(page.contains("last line was cut off"));
-    assert_eq!(page.matches("<svg role=\"img\"").count(), 4, "the pictures of the whole run");
+    assert_eq!(page.matches("<svg role=\"img\"").count(), 6, "the pictures of the whole run");
     let alone = html("killed", &[&gateway]);
     assert_eq!(alone.matches("<svg role=\"img\"").count(), 0);
 }
@@ -105,7 +118,7 @@ fn scaled_time_and_simulation_are_said_on_the_page() {
     }
     let page = html("quick", &[&runs[0], &runs[1]]);
     assert!(page.contains("scaled time: 4x real time"));
-    assert_eq!(page.matches("s of scaled time").count(), 5, "on every axis of time");
+    assert_eq!(page.matches("s of scaled time").count(), 8, "on every axis of time");
 }
 
 #[test]
