@@ -18,7 +18,7 @@ use elasticserve_core::time::Span;
 use elasticserve_core::work::{ArrivalProcess, Extent, Lengths, Plan, PlanSpec, PlanTenant};
 use elasticserve_load::{Endpoint, LoadConfig, LoadError, Stop};
 use elasticserve_mock::slow::SlowServer;
-use elasticserve_report::{Run, omission_doc, read_run, write_file, write_run};
+use elasticserve_report::{HTML_FILE, Run, omission_doc, read_run, write_file, write_run};
 use serde::Serialize;
 
 use crate::cmd::load::{INTERRUPTED, default_folder, interruptible, offer};

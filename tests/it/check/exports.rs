@@ -5,7 +5,7 @@
 
 use std::path::Path;
 
-use elasticserve_report::check::{Check, Mark, Rule, Verdict, check_text, exports_html};
+use elasticserve_report::check::{Check, Mark, Rule, Verdict, check_text, exports_doc};
 use elasticserve_report::foreign::{Export, Tool, is_export, read_export};
 
 use super::{check, stderr, stdout};
@@ -240,7 +240,7 @@ fn names_from_an_export_are_text_on_the_page_and_cannot_steer_a_terminal() {
     let read = read_export(&file).unwrap();
     assert!(read.model.as_deref().unwrap().contains("<script>alert"));
     let found = Check::of_exports(&read.name, std::slice::from_ref(&read), &rule(&[])).unwrap();
-    let (text, page) = (check_text(&found), exports_html(&found, &[read]));
+    let (text, page) = (check_text(&found), exports_doc(&found, &[read]).to_html());
     assert!(!page.contains("<script") && !page.contains("<svg onload") && !page.contains("\"'>"));
     assert!(page.contains("&lt;script&gt;"));
     assert!(!text.chars().any(|c| c.is_control() && c != '\n'));
