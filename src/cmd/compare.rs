@@ -12,7 +12,7 @@ use elasticserve_report::doc::Doc;
 use elasticserve_report::effects::{
     Comparison, Effects, Figure, Kind, MAX_PAIRS, Margin, Measured, Question, Study, Verdict, pair, studies_doc,
 };
-use elasticserve_report::{is_run_folder, read_run, runs_in};
+use elasticserve_report::{is_run_folder, read_account, runs_in};
 use serde::Serialize;
 
 use super::{BadUsage, profile, say, say_error};
@@ -215,7 +215,7 @@ fn measured(side: &Path, engine: Option<&Profile>) -> anyhow::Result<Vec<Measure
         side.display(),
         folders.len()
     );
-    let one = |folder: &PathBuf| Ok(Measured::of(&name(folder), &read_run(folder)?, engine));
+    let one = |folder: &PathBuf| Ok(Measured::of_account(&name(folder), &read_account(folder)?, engine));
     folders.iter().map(one).collect()
 }
 

@@ -1,7 +1,5 @@
 //! What is kept of a run to compare it with another.
 
-use std::collections::BTreeMap;
-
 use elasticserve_core::engine::Profile;
 use elasticserve_core::ledger::Manifest;
 use serde::Serialize;
@@ -10,7 +8,7 @@ use super::{Figure, Kind, Values};
 use crate::check::Latency;
 use crate::quantile::Distribution;
 use crate::summary::{Figures, Summary};
-use crate::{Class, Run};
+use crate::{Account, Class, Run};
 
 /// A run without its rows.
 #[derive(Clone, Debug, PartialEq)]
@@ -48,10 +46,16 @@ pub struct Ceiling {
 }
 
 impl Measured {
-    /// What is kept of a run. `idle` is the engine, whose profile tells which limits could be kept; it is in real time.
+    /// What is kept of a run whose rows are at hand.
     #[must_use]
     pub fn of(name: &str, run: &Run, idle: Option<&Profile>) -> Self {
-        let summary = Summary::of(run);
+        Self::of_account(name, &Account::of(run), idle)
+    }
+
+    /// What is kept of a run. `idle` is the engine, whose profile tells which limits could be kept; it is in real time.
+    #[must_use]
+    pub fn of_account(name: &str, run: &Account, idle: Option<&Profile>) -> Self {
+        let summary = Summary::of_account(run);
         let mut values = values(&summary);
         let ceilings = idle.map(|profile| ceilings(run, &profile.sped_up(run.manifest.time_scale)));
         let ceilings = ceilings.filter(|_| summary.complete).unwrap_or_default();
@@ -126,7 +130,7 @@ const fn quantiles(d: &Distribution) -> [(u8, Option<f64>); 3] {
 }
 
 /// Of all arrivals first, then of each tenant where there are several.
-fn ceilings(run: &Run, idle: &Profile) -> Vec<Ceiling> {
+fn ceilings(run: &Account, idle: &Profile) -> Vec<Ceiling> {
     let empty = |tenant: Option<&str>| Ceiling {
         tenant: tenant.map(str::to_owned),
         planned: 0,
@@ -135,20 +139,19 @@ fn ceilings(run: &Run, idle: &Profile) -> Vec<Ceiling> {
         good: 0,
     };
     let mut all = empty(None);
-    let mut tenants: BTreeMap<&str, Ceiling> = BTreeMap::new();
-    for row in run.outcomes() {
-        let slo = run.slo(row);
-        let feasible = !idle.at_best(row.input_planned, row.output_planned).misses(&slo);
-        let good = Class::of(row, &slo) == Class::Good;
-        let name = row.tenant.as_str();
-        for c in [&mut all, tenants.entry(name).or_insert_with(|| empty(Some(name)))] {
+    let plan = &run.manifest.plan.tenants;
+    let mut tenants: Vec<Ceiling> = plan.iter().map(|t| empty(Some(&t.name))).collect();
+    for arrival in run.arrivals() {
+        let slo = run.slo(&arrival);
+        let feasible = !idle.at_best(arrival.input_planned, arrival.output_planned).misses(&slo);
+        let good = Class::of(&arrival, &slo) == Class::Good;
+        for c in std::iter::once(&mut all).chain(tenants.get_mut(arrival.tenant as usize)) {
             c.planned += 1;
             c.feasible += u32::from(feasible);
             c.good += u32::from(good && feasible);
             c.good_beyond += u32::from(good && !feasible);
         }
     }
-    let several = run.manifest.plan.tenants.len() > 1;
-    let named = run.manifest.plan.tenants.iter().filter_map(|t| tenants.remove(t.name.as_str()));
-    std::iter::once(all).chain(named.filter(|_| several)).collect()
+    let several = plan.len() > 1;
+    std::iter::once(all).chain(tenants.into_iter().filter(|t| several && t.planned > 0)).collect()
 }
