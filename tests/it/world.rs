@@ -180,7 +180,7 @@ impl World {
                     let service = Span::from_nanos(self.random.between(1, self.longest.as_nanos()));
                     self.running.insert((self.now + service, ticket.id()), ticket);
                 }
-                Action::Abort(id) => panic!("{id:?} is to be cut, which nobody asked for"),
+                Action::Abort(id) | Action::Strand(id) => panic!("{id:?} is to be cut, which nobody asked for"),
                 Action::Expire(rejection) => {
                     let waited = self.waiting.iter_mut().any(|lane| lane.remove(&rejection.id));
                     assert!(waited, "seed {}", self.seed);

@@ -14,6 +14,7 @@
 //! | [`engine`] | a continuous-batching server as a deterministic state machine |
 //! | [`work`] | arrival processes, lengths, recorded traces and the immutable [`work::Plan`] |
 //! | [`ledger`] | the row that every planned arrival ends as |
+//! | [`gate`] | how much work a backend is given: health, circuit breaker, slow start |
 //! | [`health`] | what a run shows of the generator itself, and what is tolerated |
 //! | [`sse`], [`openai`] | reading event streams and OpenAI-shaped bodies |
 //! | [`config`] | strict reading of TOML |
@@ -24,6 +25,7 @@
 
 pub mod config;
 pub mod engine;
+pub mod gate;
 pub mod health;
 pub mod ids;
 pub mod ledger;

@@ -20,6 +20,8 @@ use serde::de::{Deserializer, IgnoredAny, SeqAccess, Visitor};
 pub struct Peek {
     /// The model's name.
     pub model: Option<String>,
+    /// What requests of one user or conversation have in common (`prompt_cache_key`, else `user`).
+    pub session: Option<String>,
     /// Whether the answer is to be streamed.
     pub stream: bool,
     /// Input tokens: exact for a prompt of token ids, else estimated from its length.
@@ -34,7 +36,14 @@ impl Peek {
     /// Of a request that cannot be looked into.
     #[must_use]
     pub const fn unknown() -> Self {
-        Self { model: None, stream: false, input: InputTokens::Estimated(0), max_tokens: None, to_the_limit: false }
+        Self {
+            model: None,
+            session: None,
+            stream: false,
+            input: InputTokens::Estimated(0),
+            max_tokens: None,
+            to_the_limit: false,
+        }
     }
 }
 
@@ -108,6 +117,7 @@ pub fn peek(body: &[u8]) -> Result<Peek, PeekError> {
         [raw.prompt, raw.input, raw.instructions, raw.messages].into_iter().flatten().fold(Size::default(), Size::plus);
     Ok(Peek {
         model: raw.model.map(Text::into_owned),
+        session: raw.prompt_cache_key.as_deref().or(raw.user.as_deref()).filter(|s| !s.is_empty()).map(str::to_owned),
         stream: raw.stream.unwrap_or(false),
         input: if input.text_bytes == 0 {
             InputTokens::Exact(clamp(input.tokens))
@@ -127,6 +137,10 @@ fn clamp(n: u64) -> u32 {
 struct RawRequest<'a> {
     #[serde(borrow, default)]
     model: Option<Text<'a>>,
+    #[serde(borrow, default)]
+    prompt_cache_key: raw::Loose<'a>,
+    #[serde(borrow, default)]
+    user: raw::Loose<'a>,
     #[serde(default)]
     stream: Option<bool>,
     #[serde(default)]
@@ -231,6 +245,7 @@ mod tests {
             ids,
             Peek {
                 model: Some("m".into()),
+                session: None,
                 stream: true,
                 input: InputTokens::Exact(3),
                 max_tokens: Some(64),
@@ -248,6 +263,16 @@ mod tests {
             {"role":"user","content":[{"type":"text","text":"5678"},{"type":"image_url","image_url":{"url":"data:..."}}]},
             {"role":"assistant","content":null}]}"#;
         assert_eq!(peek(body).unwrap().input, InputTokens::Estimated(2));
+    }
+
+    #[test]
+    fn a_session_is_named_by_its_cache_key_or_else_its_user() {
+        let session = |body: &str| peek(body.as_bytes()).unwrap().session;
+        assert_eq!(session(r#"{"user":"u","prompt_cache_key":"k"}"#).as_deref(), Some("k"));
+        assert_eq!(session(r#"{"user":"\u0075"}"#).as_deref(), Some("u"));
+        for none in [r"{}", r#"{"user":""}"#, r#"{"user":null}"#, r#"{"user":{"id":1}}"#] {
+            assert_eq!(session(none), None, "{none}");
+        }
     }
 
     #[test]

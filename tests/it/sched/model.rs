@@ -7,7 +7,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use elasticserve_core::ids::{BackendId, RequestId, TenantId};
 use elasticserve_core::outcome::{How, RejectReason};
 use elasticserve_core::sched::{
-    Action, Observation, Offer, OnMiss, Order, Rejection, Scheduler, Settings, Ticket, Totals, Used,
+    Action, BackendPolicy, Observation, Offer, OnMiss, Order, Rejection, Scheduler, Settings, Ticket, Totals, Used,
 };
 use elasticserve_core::slo::Slo;
 use elasticserve_core::time::{Span, Tick};
@@ -26,6 +26,10 @@ pub(super) enum Op {
     Late(Span),
     Back(Span),
     SetBackend(u16, u32, bool),
+    AddBackend(u32),
+    RemoveBackend(u16),
+    /// The backend of running work has failed.
+    FailOver(u64),
     Drain,
 }
 
@@ -34,13 +38,34 @@ pub(super) struct Books<'a> {
     settings: &'a Settings,
     scheduler: Scheduler,
     now: Tick,
-    backends: Vec<(u32, bool, u32)>,
+    backends: Vec<Seats>,
     held_by: Vec<u32>,
     waiting: BTreeMap<RequestId, Waiter>,
     running: Vec<Work>,
+    /// What has failed over and has no other backend yet, and how often something found one.
+    moving: BTreeMap<RequestId, Work>,
+    moved: u64,
     endings: BTreeMap<RequestId, Ending>,
     draining: bool,
     offers: u64,
+}
+
+#[derive(Copy, Clone, Debug)]
+struct Seats {
+    permits: u32,
+    up: bool,
+    gone: bool,
+    in_use: u32,
+}
+
+impl Seats {
+    fn are_open(&self) -> bool {
+        self.up && !self.gone && self.permits > 0
+    }
+
+    fn any_free(&self) -> bool {
+        self.are_open() && self.in_use < self.permits
+    }
 }
 
 struct Waiter {
@@ -53,7 +78,11 @@ struct Waiter {
 }
 
 struct Work {
-    ticket: Ticket,
+    id: RequestId,
+    tenant: TenantId,
+    backend: BackendId,
+    /// While it runs.
+    ticket: Option<Ticket>,
     arrived: Tick,
     /// Its limits, if it is to be cut when it loses them and was not told to be yet.
     limits: Option<Slo>,
@@ -118,10 +147,16 @@ impl<'a> Books<'a> {
             settings,
             scheduler: Scheduler::new(settings),
             now: Tick::ZERO,
-            backends: settings.backends.iter().map(|&permits| (permits, true, 0)).collect(),
+            backends: settings
+                .backends
+                .iter()
+                .map(|&permits| Seats { permits, up: true, gone: false, in_use: 0 })
+                .collect(),
             held_by: vec![0; settings.tenants.len()],
             waiting: BTreeMap::new(),
             running: Vec::new(),
+            moving: BTreeMap::new(),
+            moved: 0,
             endings: BTreeMap::new(),
             draining: false,
             offers: 0,
@@ -159,9 +194,19 @@ impl<'a> Books<'a> {
             Op::SetBackend(index, permits, up) => {
                 let id = BackendId(index % self.backends.len() as u16);
                 let books = &mut self.backends[id.index()];
-                (books.0, books.1) = (permits, up);
+                if !books.gone {
+                    (books.permits, books.up) = (permits, up);
+                }
                 self.scheduler.set_backend(self.now, id, permits, up);
             }
+            Op::AddBackend(permits) => self.add_backend(permits)?,
+            Op::RemoveBackend(index) => {
+                let id = BackendId(index % self.backends.len() as u16);
+                let books = &mut self.backends[id.index()];
+                (books.permits, books.gone) = (0, true);
+                self.scheduler.remove_backend(self.now, id);
+            }
+            Op::FailOver(pick) => self.fail_over(pick)?,
             Op::Drain => {
                 self.draining = true;
                 self.scheduler.drain(self.now);
@@ -199,17 +244,65 @@ impl<'a> Books<'a> {
 
     pub(super) fn cancel(&mut self, id: RequestId) -> Result<(), String> {
         let waits = self.waiting.remove(&id).is_some();
+        let moving = self.moving.remove(&id);
         let found = self.scheduler.cancel(self.now, id);
-        ensure!(found == waits, "cancel of {id:?} says {found}, it waits: {waits}");
-        if found { self.end(id, Ending::Cancelled) } else { Ok(()) }
+        ensure!(found == (waits || moving.is_some()), "cancel of {id:?} says {found}, it waits: {waits}");
+        match moving {
+            Some(work) => {
+                let lane = self.lane(work.tenant);
+                self.held_by[lane] -= 1;
+                self.end(id, Ending::Released(How::ClientGone))
+            }
+            None if found => self.end(id, Ending::Cancelled),
+            None => Ok(()),
+        }
+    }
+
+    fn add_backend(&mut self, permits: u32) -> Result<(), String> {
+        let vacant = self.backends.iter().position(|b| b.gone && b.in_use == 0);
+        let expected = BackendId(vacant.unwrap_or(self.backends.len()) as u16);
+        let given = self.scheduler.add_backend(self.now, BackendPolicy::new(permits, 7));
+        ensure!(given == Some(expected), "{given:?} is the number of a new backend, not {expected:?}");
+        let seats = Seats { permits, up: true, gone: false, in_use: 0 };
+        match self.backends.get_mut(expected.index()) {
+            Some(old) => *old = seats,
+            None => self.backends.push(seats),
+        }
+        Ok(())
+    }
+
+    fn fail_over(&mut self, pick: u64) -> Result<(), String> {
+        let Some(place) = pick.checked_rem(self.running.len() as u64) else { return Ok(()) };
+        let mut work = self.running.swap_remove(place as usize);
+        let Some(ticket) = work.ticket.take() else { return Err("what runs has no ticket".into()) };
+        let (id, backend) = (ticket.id(), ticket.backend());
+        let other = self.other_open(backend);
+        match self.scheduler.fail_over(self.now, ticket) {
+            Ok(()) => {
+                ensure!(other, "{id:?} failed over to nowhere");
+                self.backends[backend.index()].in_use -= 1;
+                self.moving.insert(id, work);
+            }
+            Err(ticket) => {
+                ensure!(!other, "{id:?} could have failed over");
+                work.ticket = Some(ticket);
+                self.running.push(work);
+            }
+        }
+        Ok(())
+    }
+
+    fn other_open(&self, backend: BackendId) -> bool {
+        self.backends.iter().enumerate().any(|(place, b)| place != backend.index() && b.are_open())
     }
 
     pub(super) fn release(&mut self, pick: u64, how: How, used: Used) -> Result<(), String> {
         if self.running.is_empty() {
             return Ok(());
         }
-        let ticket = self.running.swap_remove((pick % self.running.len() as u64) as usize).ticket;
-        self.backends[ticket.backend().index()].2 -= 1;
+        let work = self.running.swap_remove((pick % self.running.len() as u64) as usize);
+        let Some(ticket) = work.ticket else { return Err("what runs has no ticket".into()) };
+        self.backends[ticket.backend().index()].in_use -= 1;
         let lane = self.lane(ticket.tenant());
         self.held_by[lane] -= 1;
         self.end(ticket.id(), Ending::Released(how))?;
@@ -221,11 +314,11 @@ impl<'a> Books<'a> {
         let count = self.running.len() as u64;
         let Some(work) = pick.checked_rem(count).and_then(|place| self.running.get_mut(place as usize)) else { return };
         work.seen |= tokens > 0;
-        self.scheduler.observe(self.now, work.ticket.id(), Observation { tokens, gap });
+        self.scheduler.observe(self.now, work.id, Observation { tokens, gap });
     }
 
     fn must_cut(&mut self, id: RequestId) -> Result<(), String> {
-        let work = self.running.iter_mut().find(|w| w.ticket.id() == id);
+        let work = self.running.iter_mut().find(|w| w.id == id);
         let Some(work) = work else { return Err(format!("{id:?} is to be cut, it does not run")) };
         let lost = work.lost();
         ensure!(lost.is_some_and(|at| at <= self.now), "{id:?} is to be cut at {:?}, not {lost:?}", self.now);
@@ -237,7 +330,9 @@ impl<'a> Books<'a> {
     pub(super) fn settle(&mut self) -> Result<(), String> {
         while let Some(action) = self.scheduler.poll(self.now) {
             match action {
+                Action::Grant(ticket) if ticket.has_moved() => self.found_another(ticket)?,
                 Action::Grant(ticket) => self.granted(ticket)?,
+                Action::Strand(id) => self.stranded(id)?,
                 Action::Expire(rejection) => self.expired(&rejection)?,
                 Action::Abort(id) => self.must_cut(id)?,
             }
@@ -245,21 +340,24 @@ impl<'a> Books<'a> {
         self.scheduler.audit().map_err(|e| e.to_string())?;
         for (index, books) in (0u16..).zip(&self.backends) {
             let permits = self.scheduler.permits(BackendId(index));
-            ensure!(permits == (books.2, books.0), "backend {index} has {permits:?}, not {books:?}");
+            ensure!(permits == (books.in_use, books.permits), "backend {index} has {permits:?}, not {books:?}");
         }
         let bytes: u64 = self.waiting.values().map(|w| w.bytes).sum();
         let queue = (self.scheduler.queued(), self.scheduler.queued_bytes());
         ensure!(queue == (self.waiting.len(), bytes), "{queue:?} queued, not {:?}", (self.waiting.len(), bytes));
         ensure!(queue.0 <= self.settings.depth && bytes <= self.settings.max_bytes, "{queue:?} is over the bound");
         let expiries = self.waiting.values().filter_map(|w| w.expires);
-        let (timer, due) =
-            (self.scheduler.next_timer(), expiries.chain(self.running.iter().filter_map(Work::lost)).min());
+        let lost = self.running.iter().chain(self.moving.values()).filter_map(Work::lost);
+        let (timer, due) = (self.scheduler.next_timer(), expiries.chain(lost).min());
         // What is predicted may expire before its budget ends.
         let earlier = self.settings.predict.is_some() && timer.is_some_and(|t| due.is_none_or(|due| t <= due));
         ensure!(timer == due || earlier, "the timer is {timer:?}, the first to do {due:?}");
         ensure!(timer.is_none_or(|at| at > self.now), "the timer {timer:?} is over at {:?}", self.now);
         ensure!(due.is_none_or(|at| at > self.now), "{due:?} is over at {:?}", self.now);
         ensure!(!(self.any_free() && self.any_eligible()), "a permit is free while an eligible request waits");
+        let free_but = |but: BackendId| (0u16..).zip(&self.backends).any(|(i, b)| i != but.0 && b.any_free());
+        ensure!(!self.moving.values().any(|w| free_but(w.backend)), "a permit is free while a request moves");
+        ensure!(self.moving.values().all(|w| self.other_open(w.backend)), "a request moves although nothing is open");
         Ok(())
     }
 
@@ -270,9 +368,10 @@ impl<'a> Books<'a> {
             self.settle()?;
         }
         ensure!(self.waiting.is_empty(), "{} wait forever", self.waiting.len());
+        ensure!(self.moving.is_empty(), "{} move forever", self.moving.len());
         ensure!(self.scheduler.in_use() == 0, "{} permits are in use at rest", self.scheduler.in_use());
         ensure!(self.endings.len() as u64 == self.offers, "{} of {} ended", self.endings.len(), self.offers);
-        let mut sums = Totals { offers: self.offers, ..Totals::default() };
+        let mut sums = Totals { offers: self.offers, moved: self.moved, ..Totals::default() };
         for ending in self.endings.values() {
             match *ending {
                 Ending::Rejected(reason) => *sums.rejected.entry(reason).or_default() += 1,
@@ -298,17 +397,43 @@ impl<'a> Books<'a> {
         let in_turn = fcfs || self.settings.order == Order::Wfq;
         let passed = self.waiting.range(..id).find(|(_, w)| w.lane == lane || fcfs && self.under_cap(w.lane));
         ensure!(!in_turn || passed.is_none(), "{id:?} passed {:?}", passed.map(|(id, _)| id));
-        let (permits, up, in_use) = self.backends[ticket.backend().index()];
-        ensure!(up && in_use < permits, "{id:?} granted on a backend with {in_use} of {permits} in use, up: {up}");
-        let shares = self.backends.iter().filter(|b| b.1 && b.2 < b.0);
-        let less = shares.clone().any(|b| u64::from(b.2) * u64::from(permits) < u64::from(in_use) * u64::from(b.0));
-        ensure!(!less, "{id:?} granted on a backend that is not the least loaded");
-        self.backends[ticket.backend().index()].2 += 1;
+        self.take_seat(&ticket)?;
         self.held_by[lane] += 1;
         let aborts = self.settings.tenants[lane].on_miss == OnMiss::Abort;
         let limits = Some(waiter.slo).filter(|_| aborts);
-        self.running.push(Work { ticket, arrived: waiter.arrived, limits, seen: false });
+        let (backend, tenant) = (ticket.backend(), ticket.tenant());
+        let arrived = waiter.arrived;
+        self.running.push(Work { id, tenant, backend, ticket: Some(ticket), arrived, limits, seen: false });
         Ok(())
+    }
+
+    fn found_another(&mut self, ticket: Ticket) -> Result<(), String> {
+        let id = ticket.id();
+        let Some(mut work) = self.moving.remove(&id) else { return Err(format!("{id:?} granted, it does not move")) };
+        ensure!(ticket.backend() != work.backend, "{id:?} granted on the backend that failed");
+        ensure!(ticket.tenant() == work.tenant && ticket.waited() == self.now.since(work.arrived), "{ticket:?}");
+        self.take_seat(&ticket)?;
+        work.backend = ticket.backend();
+        work.ticket = Some(ticket);
+        self.running.push(work);
+        self.moved += 1;
+        Ok(())
+    }
+
+    fn take_seat(&mut self, ticket: &Ticket) -> Result<(), String> {
+        let seats = &mut self.backends[ticket.backend().index()];
+        ensure!(seats.any_free(), "{:?} granted on a backend with {seats:?}", ticket.id());
+        seats.in_use += 1;
+        Ok(())
+    }
+
+    fn stranded(&mut self, id: RequestId) -> Result<(), String> {
+        let Some(work) = self.moving.remove(&id) else { return Err(format!("{id:?} stranded, it does not move")) };
+        let lost = work.lost().is_some_and(|at| at <= self.now);
+        ensure!(lost || !self.other_open(work.backend), "{id:?} stranded although a backend is open");
+        let lane = self.lane(work.tenant);
+        self.held_by[lane] -= 1;
+        self.end(id, Ending::Released(if lost { How::Aborted } else { How::BackendFailed }))
     }
 
     fn expired(&mut self, rejection: &Rejection) -> Result<(), String> {
@@ -336,7 +461,7 @@ impl<'a> Books<'a> {
     }
 
     fn refuse_all(&self) -> Option<RejectReason> {
-        let usable = self.backends.iter().any(|b| b.1 && b.0 > 0);
+        let usable = self.backends.iter().any(Seats::are_open);
         if self.draining { Some(RejectReason::Draining) } else { (!usable).then_some(RejectReason::NoBackend) }
     }
 
@@ -369,7 +494,7 @@ impl<'a> Books<'a> {
     }
 
     fn any_free(&self) -> bool {
-        self.backends.iter().any(|b| b.1 && b.2 < b.0)
+        self.backends.iter().any(Seats::any_free)
     }
 
     fn any_eligible(&self) -> bool {

@@ -44,6 +44,7 @@ pub(super) fn settings(random: &mut Random) -> Settings {
         }),
         price: (random.between(0, 1) == 0).then(|| Price { mu: random.unit(), stall: STALL }),
         guard: Span::from_nanos(random.between(0, 20)),
+        affinity_slack: Span::from_nanos(random.between(0, 20)),
     }
 }
 
@@ -53,7 +54,8 @@ pub(super) fn op(random: &mut Random) -> Op {
     match random.between(0, 999) {
         0..450 => Op::Offer(offer(random)),
         450..540 => Op::CancelWaiting(random.next_u64()),
-        540..580 => Op::CancelAny(random.next_u64()),
+        540..560 => Op::CancelAny(random.next_u64()),
+        560..580 => Op::FailOver(random.next_u64()),
         580..740 => {
             let count = |random: &mut Random| {
                 (random.between(0, 2) > 0).then(|| (random.next_u64() >> random.between(32, 63)) as u32)
@@ -69,9 +71,11 @@ pub(super) fn op(random: &mut Random) -> Op {
         830..930 => Op::Forward(Span::from_nanos(random.between(0, 12))),
         930..935 => Op::Forward(Span::from_nanos(random.next_u64() >> random.between(0, 40))),
         935..945 => Op::Back(Span::from_nanos(random.between(0, 30))),
-        945..998 => {
+        945..953 => Op::AddBackend(random.between(0, 3) as u32),
+        953..961 => Op::RemoveBackend(random.next_u64() as u16),
+        961..998 => {
             let permits = random.between(0, 4) as u32;
-            Op::SetBackend(random.between(0, 2) as u16, permits, random.between(0, 3) > 0)
+            Op::SetBackend(random.next_u64() as u16, permits, random.between(0, 3) > 0)
         }
         _ => Op::Drain,
     }
@@ -89,6 +93,7 @@ fn offer(random: &mut Random) -> Offer {
         output: (random.between(0, 1) == 0).then(|| random.between(0, 12) as u32),
         hint: (random.between(0, 2) == 0).then(|| [8, 16, u32::MAX][random.between(0, 2) as usize]),
         slo: Slo { ttft: limit(random), tpot: limit(random), e2e: limit(random) },
+        affinity: (random.between(0, 2) == 0).then(|| random.between(0, 3)),
     }
 }
 

@@ -5,12 +5,12 @@ use super::Scheduler;
 /// A broken invariant.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AuditError {
-    /// Permits in use are not the permits of what runs.
+    /// Permits in use are not the permits of what runs, less what has failed over and waits for another.
     #[error("{in_use} permits are in use, but {running} requests run")]
     PermitsLost {
         /// Permits counted as in use over all backends.
         in_use: u32,
-        /// Requests that hold a ticket.
+        /// Requests that were granted and have not ended.
         running: usize,
     },
     /// More waits than may.
@@ -29,6 +29,9 @@ pub enum AuditError {
         /// The bound.
         max: u64,
     },
+    /// A backend's permits or work are not those of what runs on it.
+    #[error("a backend's permits or work disagree with what runs on it")]
+    BackendsDisagree,
     /// A permit is free and a request that may use it waits.
     #[error("a permit is free while a request that may use it waits")]
     NotWorkConserving,
@@ -58,6 +61,9 @@ impl Scheduler {
         if !self.running.audit() {
             return Err(AuditError::DeadlinesDisagree);
         }
+        if !self.backends.agree_with(self.running.placed()) {
+            return Err(AuditError::BackendsDisagree);
+        }
         self.queue.audit()
     }
 
@@ -68,8 +74,8 @@ impl Scheduler {
     /// The first invariant that does not hold.
     pub fn audit_counts(&self) -> Result<(), AuditError> {
         let running = self.running.len();
-        let in_use = self.in_use();
-        if in_use as usize != running || self.queue.in_use() != in_use {
+        let (in_use, moving) = (self.in_use(), self.running.moving().count());
+        if in_use as usize + moving != running || self.queue.in_use() as usize != running {
             return Err(AuditError::PermitsLost { in_use, running });
         }
         if self.queue.len() > self.depth.max(self.over.queued) {
@@ -78,7 +84,8 @@ impl Scheduler {
         if self.queue.bytes() > self.max_bytes.max(self.over.bytes) {
             return Err(AuditError::BytesOverBound { bytes: self.queue.bytes(), max: self.max_bytes });
         }
-        if self.queue.has_eligible() && self.backends.iter().any(|b| b.free() > 0) {
+        let idle = self.queue.has_eligible() && self.backends.any_free();
+        if idle || self.running.moving().any(|(_, work)| self.backends.any_free_but(work.backend)) {
             return Err(AuditError::NotWorkConserving);
         }
         let t = &self.totals;

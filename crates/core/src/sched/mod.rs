@@ -6,19 +6,26 @@
 //! ```text
 //! offer ─┬─> rejected at once
 //!        └─> queued ──poll──┬─> Grant(Ticket) ─┬─────────────> release: a permit is free again
-//!                 cancel ───┤                  └─poll─> Abort ─┘
-//!                           └─> Expire
+//!                 cancel ───┤                  ├─poll─> Abort ─┘
+//!                           └─> Expire         └─fail_over──poll──┬─> Grant(another Ticket)
+//!                                                                 └─> Strand
 //! ```
 //!
 //! **Contract.** After every input ([`Scheduler::offer`], [`Scheduler::cancel`],
-//! [`Scheduler::release`], [`Scheduler::set_backend`], [`Scheduler::reload`], [`Scheduler::drain`]) and whenever
+//! [`Scheduler::release`], [`Scheduler::fail_over`], [`Scheduler::set_backend`], [`Scheduler::add_backend`],
+//! [`Scheduler::remove_backend`], [`Scheduler::reload`], [`Scheduler::drain`]) and whenever
 //! [`Scheduler::next_timer`] has passed, call [`Scheduler::poll`] until it returns `None`. After that no
 //! free permit coexists with a request that may use it.
 //!
 //! **Ownership.** A queued request ends in exactly one of: a grant, an expiry, a successful cancel. A
-//! [`Ticket`] is made only by `poll`, cannot be copied, and must go back through `release`.
+//! [`Ticket`] is made only by `poll`, cannot be copied, and must go back through `release` or `fail_over`. What
+//! failed over ends in exactly one of: a further grant, a strand, a successful cancel.
+//!
+//! **Backends** come and go. The work of one that was removed keeps its permit, which vanishes when it ends; only
+//! then is the backend's number given to another one. So a ticket's number means the same backend for its life.
 
 mod audit;
+mod backends;
 mod estimate;
 mod lengths;
 mod order;
@@ -45,12 +52,14 @@ pub use price::{Price, Quote, Stall};
 pub use rules::{Admission, Rules, RulesError};
 pub use shadow::{Counts, Shadow, Word};
 pub use types::{
-    Action, MAX_BACKENDS, Offer, OnMiss, Rejection, Settings, TenantLimit, TenantPolicy, Ticket, Totals, Used,
+    Action, BackendPolicy, MAX_BACKENDS, Offer, OnMiss, Rejection, Settings, TenantLimit, TenantPolicy, Ticket, Totals,
+    Used,
 };
 
 use crate::ids::{BackendId, RequestId, TenantId};
 use crate::outcome::{How, RejectReason};
 use crate::time::{Span, Tick};
+use backends::{Backends, Wanted};
 use estimate::Need;
 use lengths::Lengths;
 use order::Charge;
@@ -63,25 +72,10 @@ use running::Running;
 /// is worth a try: it is always small for the tenants with the tightest limits.
 const LEAST_CHANCE: f64 = 0.4;
 
-#[derive(Debug)]
-struct Backend {
-    permits: u32,
-    up: bool,
-    in_use: u32,
-    /// The number of the last grant, so that equally loaded backends take turns.
-    last_grant: u64,
-}
-
-impl Backend {
-    fn free(&self) -> u32 {
-        if self.up { self.permits.saturating_sub(self.in_use) } else { 0 }
-    }
-}
-
 /// The state of all queues and permits.
 #[derive(Debug)]
 pub struct Scheduler {
-    backends: Vec<Backend>,
+    backends: Backends,
     queue: Queue,
     running: Running,
     lengths: Lengths,
@@ -96,7 +90,7 @@ pub struct Scheduler {
     budget: Option<Span>,
     draining: bool,
     next_id: u64,
-    grants: u64,
+    affinity_slack: Span,
     releases: ReleaseRate,
     totals: Totals,
 }
@@ -105,9 +99,8 @@ impl Scheduler {
     /// A scheduler with empty queues and all backends up.
     #[must_use]
     pub fn new(settings: &Settings) -> Self {
-        let backend = |&permits: &u32| Backend { permits, up: true, in_use: 0, last_grant: 0 };
         Self {
-            backends: settings.backends.iter().take(MAX_BACKENDS).map(backend).collect(),
+            backends: Backends::new(&settings.backends),
             queue: Queue::new(settings.order, settings.guard, &settings.tenants),
             running: Running::default(),
             lengths: Lengths::new(),
@@ -120,7 +113,7 @@ impl Scheduler {
             budget: settings.budget,
             draining: false,
             next_id: 0,
-            grants: 0,
+            affinity_slack: settings.affinity_slack,
             releases: ReleaseRate::default(),
             totals: Totals::default(),
         }
@@ -170,7 +163,11 @@ impl Scheduler {
 
     /// Learns from running work; without effect unless [`Scheduler::learns`].
     pub fn observe(&mut self, now: Tick, id: RequestId, observation: Observation) {
-        self.running.observe(id, observation.tokens, &mut self.lengths);
+        let (backends, cost) = (&mut self.backends, self.cost);
+        let pace = |backend| backends.cost(backend, cost).idle_tpot;
+        if let Some((backend, before, left)) = self.running.observe(id, observation.tokens, &mut self.lengths, pace) {
+            backends.progressed(backend, before, left);
+        }
         if let Some(forecast) = &mut self.forecast {
             forecast.observe(now, id, observation, &mut self.queue, &self.lengths);
         }
@@ -183,10 +180,10 @@ impl Scheduler {
         }
     }
 
-    /// Whether observations are of use.
+    /// Whether observations are of use: to predict, to cut, or to choose between backends.
     #[must_use]
-    pub const fn learns(&self) -> bool {
-        self.forecast.is_some() || self.aborts
+    pub fn learns(&self) -> bool {
+        self.forecast.is_some() || self.aborts || self.backends.are_several()
     }
 
     /// The live time per output token, if the scheduler predicts.
@@ -221,8 +218,13 @@ impl Scheduler {
         self.lengths.restore(learned, |name| tenant(name).map(|t| queue.lane_of(t)))
     }
 
-    /// Withdraws a waiting request; false if it no longer waits. Its place is free at once.
-    pub fn cancel(&mut self, _now: Tick, id: RequestId) -> bool {
+    /// Withdraws a waiting request, also one that has failed over and has no other backend yet; false if it waits no
+    /// longer. Its place is free at once.
+    pub fn cancel(&mut self, now: Tick, id: RequestId) -> bool {
+        if self.running.is_moving(id) {
+            self.end(now, id, How::ClientGone, Used::default());
+            return true;
+        }
         let found = self.queue.remove(id).is_some();
         self.totals.cancelled += u64::from(found);
         found
@@ -232,30 +234,49 @@ impl Scheduler {
     /// observed of it counts, and else what it was taken for.
     #[expect(clippy::needless_pass_by_value, reason = "a ticket that went back must not be used again")]
     pub fn release(&mut self, now: Tick, ticket: Ticket, how: How, used: Used) {
-        // The only place that makes tickets also fills `running`, so the entry exists.
-        let Some(work) = self.running.end(ticket.id) else { return };
-        self.backends[work.backend.index()].in_use -= 1;
-        let output = used.output.or(Some(work.seen).filter(|seen| *seen > 0));
-        self.lengths.ended(&work.tracked, output.unwrap_or(0), how == How::Finished);
-        if let Some(output) = output {
-            let cost = self.cost.seat_time(used.input.unwrap_or(work.need.input), output);
-            self.queue.settle(work.tenant, work.charge, cost);
-        }
-        self.queue.permit_returned(now, work.tenant);
-        self.releases.record(now, !self.queue.is_empty());
-        if let Some(forecast) = &mut self.forecast {
-            forecast.ended(ticket.id, &mut self.queue);
-        }
-        *self.totals.released.entry(how).or_default() += 1;
+        self.end(now, ticket.id, how, used);
     }
 
-    /// Changes a backend: its permits, and whether new work may go there. Work that runs keeps its
+    /// Takes a ticket back whose backend has failed before anything of the answer came, and gives the request another
+    /// backend as soon as there is a free permit: it goes before all that waits. It is granted again, stranded, or
+    /// withdrawn; its tenant is charged once.
+    ///
+    /// # Errors
+    /// The ticket, if no other backend takes work.
+    pub fn fail_over(&mut self, now: Tick, ticket: Ticket) -> Result<(), Ticket> {
+        if !self.backends.any_open_but(ticket.backend) {
+            return Err(ticket);
+        }
+        if let Some((backend, left)) = self.running.fail(ticket.id) {
+            self.backends.ended(backend, left);
+        }
+        if let Some(forecast) = &mut self.forecast {
+            forecast.restarted(now, ticket.id);
+        }
+        Ok(())
+    }
+
+    /// Changes what a backend may be given now: its permits, and whether new work may go there. Work that runs keeps its
     /// permit; a backend that holds more than it now may gets no more until enough has ended.
     pub fn set_backend(&mut self, _now: Tick, id: BackendId, permits: u32, up: bool) {
-        if let Some(backend) = self.backends.get_mut(id.index()) {
-            backend.permits = permits;
-            backend.up = up;
-        }
+        self.backends.set(id, permits, up);
+    }
+
+    /// Changes how a backend is compared with the others. What it may be given now is for
+    /// [`Scheduler::set_backend`] to say.
+    pub fn change_backend(&mut self, _now: Tick, id: BackendId, policy: BackendPolicy) {
+        self.backends.change(id, policy);
+    }
+
+    /// Adds a backend that is up. `None` if there are [`MAX_BACKENDS`] already.
+    pub fn add_backend(&mut self, _now: Tick, policy: BackendPolicy) -> Option<BackendId> {
+        self.backends.add(policy)
+    }
+
+    /// Removes a backend: it gets no more work, and what runs there may end. Its number means it until then, and may
+    /// then be that of another one.
+    pub fn remove_backend(&mut self, _now: Tick, id: BackendId) {
+        self.backends.remove(id);
     }
 
     /// Refuses all that waits and all that comes from here on; what runs may finish.
@@ -278,17 +299,24 @@ impl Scheduler {
             return self.expire_first();
         }
         if let Some(id) = self.running.pop_lost(now) {
+            if self.running.is_moving(id) {
+                self.end(now, id, How::Aborted, Used::default());
+                return Some(Action::Strand(id));
+            }
             return Some(Action::Abort(id));
+        }
+        if let Some(action) = self.find_another(now) {
+            return Some(action);
         }
         let forecast = self.forecast.as_ref();
         let value = |w: &Waiting, lane, weight, on_miss| {
             let length = self.lengths.of(lane, w.declared, w.hint);
             forecast.map_or(0, |forecast| forecast.value(now, w, &length, weight, on_miss))
         };
-        if let Some(backend) = self.pick_backend()
+        if self.backends.any_free()
             && let Some((waiting, charge)) = self.queue.pop(value)
         {
-            return Some(Action::Grant(self.grant(now, &waiting, charge, backend)));
+            return self.grant(now, &waiting, charge).map(Action::Grant);
         }
         if self.queue.next_expiry().is_some_and(|at| at <= now) {
             return self.expire_first();
@@ -323,13 +351,19 @@ impl Scheduler {
     /// Permits in use and in total, of one backend; zero of zero for one that does not exist.
     #[must_use]
     pub fn permits(&self, id: BackendId) -> (u32, u32) {
-        self.backends.get(id.index()).map_or((0, 0), |b| (b.in_use, b.permits))
+        self.backends.permits(id)
+    }
+
+    /// The predicted seat time that is left of all that runs on one backend.
+    #[must_use]
+    pub fn work_on(&self, id: BackendId) -> Span {
+        self.backends.work(id)
     }
 
     /// Permits in use, over all backends.
     #[must_use]
     pub fn in_use(&self) -> u32 {
-        self.backends.iter().map(|b| b.in_use).sum()
+        self.backends.in_use()
     }
 
     /// A request that arrived at `now`, as the settings of this moment see it.
@@ -361,17 +395,18 @@ impl Scheduler {
             latest: None,
             ranked_by: self.queue.ranked_by(offer.tenant, &offer.slo),
             rank: None,
+            affinity: offer.affinity,
         }
     }
 
     fn free(&self) -> u32 {
-        self.backends.iter().map(Backend::free).sum()
+        self.backends.free()
     }
 
     fn refuse_all(&self) -> Option<RejectReason> {
         if self.draining {
             Some(RejectReason::Draining)
-        } else if !self.backends.iter().any(|b| b.up && b.permits > 0) {
+        } else if !self.backends.any_open() {
             Some(RejectReason::NoBackend)
         } else {
             None
@@ -385,7 +420,7 @@ impl Scheduler {
         let full = Some((RejectReason::QueueFull, None));
         // The body of what starts now is counted too, until `poll` grants it.
         let Some(bytes) = self.queue.bytes().checked_add(offer.bytes) else { return full };
-        if self.queue.would_be_next(offer.tenant) && self.backends.iter().any(|b| b.free() > 0) {
+        if self.queue.would_be_next(offer.tenant) && self.backends.any_free() {
             return None;
         }
         // Its own bound is what a tenant can do something about, so that goes first.
@@ -412,31 +447,63 @@ impl Scheduler {
         Some(self.expire(&waiting, RejectReason::QueueExpired))
     }
 
-    /// The backend with the smallest share of its permits in use; among equals the one that was not
-    /// chosen for longest.
-    fn pick_backend(&self) -> Option<BackendId> {
-        let open = self.backends.iter().enumerate().filter(|(_, b)| b.free() > 0);
-        let best = open.min_by(|(_, a), (_, b)| {
-            let left = u64::from(a.in_use) * u64::from(b.permits);
-            let right = u64::from(b.in_use) * u64::from(a.permits);
-            left.cmp(&right).then(a.last_grant.cmp(&b.last_grant))
-        });
-        best.map(|(i, _)| BackendId(i as u16))
+    /// Gives the next request that failed over another backend, or up if there is none.
+    fn find_another(&mut self, now: Tick) -> Option<Action> {
+        let may_go = |backend| self.backends.any_free_but(backend) || !self.backends.any_open_but(backend);
+        let (id, work) = self.running.moving().find(|(_, work)| may_go(work.backend))?;
+        let (tenant, waited) = (work.tenant, now.since(work.arrived));
+        // Where its session or its prompt is known, it has just failed.
+        let Need { input, output, .. } = work.need;
+        let wanted = Wanted { input, output, affinity: None, slack: Span::ZERO };
+        let Some(backend) = self.backends.pick(&wanted, self.cost, Some(work.backend)) else {
+            self.end(now, id, How::BackendFailed, Used::default());
+            return Some(Action::Strand(id));
+        };
+        let left = self.backends.cost(backend, self.cost).seat_time(wanted.input, wanted.output);
+        self.backends.started(backend, left);
+        self.running.place(id, backend, left);
+        self.totals.moved += 1;
+        Some(Action::Grant(Ticket { id, backend, tenant, granted: now, waited, moved: true }))
     }
 
-    fn grant(&mut self, now: Tick, waiting: &Waiting, charge: Charge, id: BackendId) -> Ticket {
-        self.grants += 1;
+    fn grant(&mut self, now: Tick, waiting: &Waiting, charge: Charge) -> Option<Ticket> {
+        let Need { input, output, .. } = waiting.need;
+        let slack = self.affinity_slack;
+        // A limit leaves room for a busier backend, or there is no affinity.
+        let has_room = waiting.latest.is_none_or(|latest| now + slack <= latest);
+        let wanted = Wanted { input, output, affinity: waiting.affinity.filter(|_| has_room), slack };
+        let id = self.backends.pick(&wanted, self.cost, None)?;
+        let left = self.backends.cost(id, self.cost).seat_time(input, output);
+        self.backends.started(id, left);
         self.totals.granted += 1;
-        let backend = &mut self.backends[id.index()];
-        backend.in_use += 1;
-        backend.last_grant = self.grants;
         let lane = self.queue.lane_of(waiting.tenant);
         let tracked = self.lengths.started(lane, waiting.hint);
-        self.running.start(waiting, id, charge, self.queue.on_miss(waiting.tenant), tracked);
+        self.running.start(waiting, id, left, charge, self.queue.on_miss(waiting.tenant), tracked);
         if let Some(forecast) = &mut self.forecast {
             forecast.started(now, waiting, lane);
         }
         let waited = now.since(waiting.arrived);
-        Ticket { id: waiting.id, backend: id, tenant: waiting.tenant, granted: now, waited }
+        Some(Ticket { id: waiting.id, backend: id, tenant: waiting.tenant, granted: now, waited, moved: false })
+    }
+
+    /// Work has ended; its permit is free, if it held one.
+    fn end(&mut self, now: Tick, id: RequestId, how: How, used: Used) {
+        // The only place that makes tickets also fills `running`, so the entry exists.
+        let Some(work) = self.running.end(id) else { return };
+        if !work.moving {
+            self.backends.ended(work.backend, work.left);
+        }
+        let output = used.output.or(Some(work.seen).filter(|seen| *seen > 0));
+        self.lengths.ended(&work.tracked, output.unwrap_or(0), how == How::Finished);
+        if let Some(output) = output {
+            let cost = self.cost.seat_time(used.input.unwrap_or(work.need.input), output);
+            self.queue.settle(work.tenant, work.charge, cost);
+        }
+        self.queue.permit_returned(now, work.tenant);
+        self.releases.record(now, !self.queue.is_empty());
+        if let Some(forecast) = &mut self.forecast {
+            forecast.ended(id, &mut self.queue);
+        }
+        *self.totals.released.entry(how).or_default() += 1;
     }
 }

@@ -355,6 +355,13 @@ impl Forecast {
         self.running.insert(waiting.id, running);
     }
 
+    /// It starts anew, elsewhere.
+    pub(super) fn restarted(&mut self, now: Tick, id: RequestId) {
+        if let Some(running) = self.running.get_mut(&id) {
+            running.last = now;
+        }
+    }
+
     pub(super) fn observe(
         &mut self,
         now: Tick,

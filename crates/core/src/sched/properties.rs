@@ -276,6 +276,7 @@ fn operate(random: &mut Random, settings: &Settings, ends: &mut BTreeMap<&'stati
                     *ends.entry("aborted").or_default() += 1;
                     continue;
                 }
+                Action::Strand(id) => return Err(format!("{id:?} did not fail")),
                 Action::Expire(rejection) => {
                     *ends.entry(rejection.reason.name()).or_default() += 1;
                     rejection.id
@@ -310,5 +311,6 @@ fn random_offer(random: &mut Random) -> Offer {
         output: Some(random.between(0, 200) as u32).filter(|_| random.between(0, 2) > 0),
         hint: limit(random, 3).map(|_| random.between(0, 300) as u32),
         slo: Slo { ttft: limit(random, 3_000), tpot: limit(random, 300), e2e: limit(random, 12_000) },
+        affinity: limit(random, 3).map(|_| random.between(0, 5)),
     }
 }

@@ -46,6 +46,8 @@ pub(super) struct Waiting {
     pub(super) ranked_by: Option<Slo>,
     /// When a start becomes too late for those.
     pub(super) rank: Option<Tick>,
+    /// What it shares with others that are better off on the same backend.
+    pub(super) affinity: Option<u64>,
 }
 
 /// What a request asks for, of which its tenant and the settings make what it gets.

@@ -15,9 +15,8 @@ impl Scheduler {
     /// **Tenants and backends are known by their place.** A place that the settings leave out stays as it is, so that
     /// what waits and runs of a tenant that is gone still ends; further tenants are added, further backends are not.
     pub fn reload(&mut self, now: Tick, settings: &Settings) {
-        for (backend, permits) in self.backends.iter_mut().zip(&settings.backends) {
-            backend.permits = *permits;
-        }
+        self.backends.reload(&settings.backends);
+        self.affinity_slack = settings.affinity_slack;
         (self.cost, self.budget) = (settings.cost, settings.budget);
         (self.depth, self.max_bytes) = (settings.depth, settings.max_bytes);
         self.over = Over { permits: 0, queued: self.queue.len(), bytes: self.queue.bytes() };

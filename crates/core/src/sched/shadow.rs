@@ -11,7 +11,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::estimate::{CostModel, LiveTpot, Need};
-use super::{Action, Learned, LearnedError, Observation, Offer, OnMiss, Scheduler, Settings, Ticket, Used};
+use super::{
+    Action, BackendPolicy, Learned, LearnedError, Observation, Offer, OnMiss, Scheduler, Settings, Ticket, Used,
+};
 use crate::ids::{BackendId, RequestId, TenantId};
 use crate::outcome::{How, RejectReason};
 use crate::time::{Span, Tick};
@@ -30,6 +32,8 @@ pub struct Shadow {
     live: BTreeMap<RequestId, RequestId>,
     /// When virtual seats become free, by the live scheduler's number.
     ends: BTreeSet<(Tick, RequestId)>,
+    /// The own numbers of backends that were added since the start, by the live scheduler's.
+    places: BTreeMap<BackendId, BackendId>,
     /// Requests that really run.
     running: usize,
     counts: Vec<Counts>,
@@ -98,6 +102,7 @@ impl Shadow {
             flights: BTreeMap::new(),
             live: BTreeMap::new(),
             ends: BTreeSet::new(),
+            places: BTreeMap::new(),
             running: 0,
             counts: vec![Counts::default(); settings.tenants.len().max(1)],
         }
@@ -110,9 +115,7 @@ impl Shadow {
         let mut shadow = Self::new(settings);
         shadow.running = live.running.len();
         shadow.scheduler.draining = live.draining;
-        for (own, real) in shadow.scheduler.backends.iter_mut().zip(&live.backends) {
-            own.up = real.up;
-        }
+        shadow.scheduler.backends = live.backends.vacated();
         shadow.scheduler.lengths = live.lengths.clone();
         if let Some(before) = before {
             let lanes = shadow.counts.len().max(before.counts.len());
@@ -228,8 +231,35 @@ impl Shadow {
     /// A backend changed; see [`Scheduler::set_backend`].
     pub fn set_backend(&mut self, now: Tick, id: BackendId, permits: u32, up: bool) {
         self.advance(now);
-        self.scheduler.set_backend(now, id, permits, up);
+        self.scheduler.set_backend(now, self.place(id), permits, up);
         self.poll(now);
+    }
+
+    /// A backend was added, which the live scheduler knows by this number; see [`Scheduler::add_backend`].
+    pub fn add_backend(&mut self, now: Tick, id: BackendId, policy: BackendPolicy) {
+        self.advance(now);
+        if let Some(own) = self.scheduler.add_backend(now, policy) {
+            // Virtual seats are vacated at other times than real ones, and so are numbers.
+            self.places.insert(id, own);
+        }
+        self.poll(now);
+    }
+
+    /// A backend was removed; see [`Scheduler::remove_backend`].
+    pub fn remove_backend(&mut self, now: Tick, id: BackendId) {
+        self.advance(now);
+        self.scheduler.remove_backend(now, self.place(id));
+        self.poll(now);
+    }
+
+    /// A backend changed; see [`Scheduler::change_backend`].
+    pub fn change_backend(&mut self, now: Tick, id: BackendId, policy: BackendPolicy) {
+        self.scheduler.change_backend(now, self.place(id), policy);
+    }
+
+    /// The own number of a backend of the live scheduler's.
+    fn place(&self, id: BackendId) -> BackendId {
+        self.places.get(&id).copied().unwrap_or(id)
     }
 
     /// The live scheduler drains; see [`Scheduler::drain`].
@@ -293,8 +323,8 @@ impl Shadow {
             let own = match &action {
                 Action::Grant(ticket) => ticket.id(),
                 Action::Expire(rejection) => rejection.id,
-                // Nothing is cut here.
-                Action::Abort(_) => continue,
+                // Nothing is cut or fails here.
+                Action::Abort(_) | Action::Strand(_) => continue,
             };
             let Some(id) = self.live.remove(&own) else { continue };
             let Some(flight) = self.flights.get_mut(&id) else { continue };
@@ -311,7 +341,7 @@ impl Shadow {
                     set_end(&mut self.ends, flight, id, ends);
                 }
                 Action::Expire(rejection) => flight.word = Word::Refused(waited, rejection.reason),
-                Action::Abort(_) => {}
+                Action::Abort(_) | Action::Strand(_) => {}
             }
             self.settle(id);
         }

@@ -14,7 +14,7 @@ use crate::outcome::{How, RejectReason};
 use crate::slo::Slo;
 use crate::time::{Span, Tick};
 
-/// The most backends of one scheduler: as many as [`BackendId`] can number. More are left out.
+/// The most backends of one scheduler at a time: as many as [`BackendId`] can number. More are left out.
 pub const MAX_BACKENDS: usize = 1 << 16;
 
 /// What a scheduler is built from.
@@ -41,6 +41,30 @@ pub struct Settings {
     pub price: Option<Price>,
     /// How long a class may hold back what came before it, under [`Order::Priority`].
     pub guard: Span,
+    /// How much more work for each seat a backend may have than the least loaded one, to be given a request whose
+    /// [`Offer::affinity`] is for it.
+    pub affinity_slack: Span,
+}
+
+/// What the scheduler knows of a backend.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub struct BackendPolicy {
+    /// The requests that it may work on at once.
+    pub permits: u32,
+    /// How much faster a seat of it works than one of weight 1: of equal work, it is given so many times as much.
+    pub weight: NonZeroU32,
+    /// What a request takes there, where that is not [`Settings::cost`].
+    pub cost: Option<CostModel>,
+    /// Tells it from the others in the choice by affinity. One that comes back with the same number gets the same keys.
+    pub identity: u64,
+}
+
+impl BackendPolicy {
+    /// So many permits of the usual kind.
+    #[must_use]
+    pub const fn new(permits: u32, identity: u64) -> Self {
+        Self { permits, weight: NonZeroU32::MIN, cost: None, identity }
+    }
 }
 
 /// What the scheduler knows of a tenant.
@@ -104,6 +128,7 @@ impl Settings {
             predict: None,
             price: None,
             guard: Span::from_secs(10),
+            affinity_slack: Span::ZERO,
         }
     }
 }
@@ -128,6 +153,9 @@ pub struct Offer {
     pub hint: Option<u32>,
     /// Its limits.
     pub slo: Slo,
+    /// Requests with the same number are better off on the same backend: those of a session, or with a prefix in
+    /// common. It decides only between backends that are about equally loaded, never who goes next.
+    pub affinity: Option<u64>,
 }
 
 impl Default for Offer {
@@ -142,6 +170,7 @@ impl Default for Offer {
             output: Some(1),
             hint: None,
             slo: Slo::default(),
+            affinity: None,
         }
     }
 }
@@ -180,6 +209,9 @@ pub enum Action {
     /// Cut the running request and give its ticket back as [`How::Aborted`]: its deadline is lost. It is
     /// said once for each, and holds its permit until the ticket is back.
     Abort(RequestId),
+    /// Give up the request that failed over: there is no other backend any more, or its deadline is lost. It has
+    /// ended with this.
+    Strand(RequestId),
 }
 
 /// What work that ended really took, as far as it is known.
@@ -201,6 +233,7 @@ pub struct Ticket {
     pub(super) tenant: TenantId,
     pub(super) granted: Tick,
     pub(super) waited: Span,
+    pub(super) moved: bool,
 }
 
 impl Ticket {
@@ -224,10 +257,15 @@ impl Ticket {
     pub const fn granted(&self) -> Tick {
         self.granted
     }
-    /// How long it waited.
+    /// How long it waited, from its arrival on.
     #[must_use]
     pub const fn waited(&self) -> Span {
         self.waited
+    }
+    /// Whether it replaces one that failed over.
+    #[must_use]
+    pub const fn has_moved(&self) -> bool {
+        self.moved
     }
 }
 
@@ -244,6 +282,24 @@ pub struct Totals {
     pub cancelled: u64,
     /// Granted a permit.
     pub granted: u64,
+    /// Granted another one because the first backend failed.
+    pub moved: u64,
     /// Permits given back, by how the work ended.
     pub released: BTreeMap<How, u64>,
+}
+
+impl Totals {
+    /// Adds those of another scheduler.
+    pub fn add(&mut self, other: &Self) {
+        fn add<K: Copy + Ord>(sum: &mut BTreeMap<K, u64>, more: &BTreeMap<K, u64>) {
+            more.iter().for_each(|(key, n)| *sum.entry(*key).or_default() += n);
+        }
+        self.offers += other.offers;
+        self.cancelled += other.cancelled;
+        self.granted += other.granted;
+        self.moved += other.moved;
+        add(&mut self.rejected, &other.rejected);
+        add(&mut self.expired, &other.expired);
+        add(&mut self.released, &other.released);
+    }
 }

@@ -171,6 +171,7 @@ impl<'a, A: Iterator<Item = (Arrival, Prompt)>, F: FnMut(&Record<'_>)> World<'a,
                 output: gateway.setup.declares.length(&arrival),
                 hint: gateway.setup.declares.hint(&arrival),
                 slo: self.tenants.get(usize::from(arrival.tenant)).map_or(Slo::default(), |t| t.slo),
+                affinity: None,
             };
             match gateway.scheduler.offer(now, offer) {
                 Ok(id) => gateway.waiting.insert(id, flight),
@@ -194,6 +195,8 @@ impl<'a, A: Iterator<Item = (Arrival, Prompt)>, F: FnMut(&Record<'_>)> World<'a,
                         self.cut(now, flight);
                     }
                 }
+                // No backend fails here.
+                Some(Action::Strand(_)) => {}
                 Some(Action::Grant(ticket)) => {
                     let Some(flight) = gateway.waiting.remove(ticket.id()) else { continue };
                     let backend = ticket.backend().index();

@@ -137,6 +137,7 @@ mod tests {
             latest: Some(Tick::from_nanos(random.next_u64() >> random.between(0, 40))),
             ranked_by: None,
             rank: None,
+            affinity: None,
         };
         for id in 0..600 {
             queue.push(waiting(id, &mut random));

@@ -17,6 +17,7 @@ impl Waiting {
             output: self.declared,
             hint: self.hint,
             slo: self.need.slo,
+            affinity: self.affinity,
         }
     }
 }

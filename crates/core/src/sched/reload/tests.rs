@@ -66,6 +66,7 @@ fn random_offer(random: &mut Random) -> Offer {
         output: Some(random.between(0, 200) as u32).filter(|_| random.between(0, 2) > 0),
         hint: Some(random.between(0, 5) as u32 * 100).filter(|_| random.between(0, 2) > 0),
         slo: random_slo(random).unwrap_or_default(),
+        affinity: None,
     }
 }
 
@@ -134,6 +135,7 @@ fn operate(random: &mut Random, kept: &mut usize, over: &mut usize) -> Result<()
                     s.release(now, held.swap_remove(place), How::Aborted, Used::default());
                     continue;
                 }
+                Action::Strand(id) => return Err(format!("{id:?} did not fail")),
                 Action::Expire(rejection) => rejection.id,
             };
             let place = open.iter().position(|o| *o == id).ok_or(format!("{id:?} ended twice"))?;

@@ -82,7 +82,7 @@ impl World {
                 Action::Expire(rejection) => {
                     self.shadow.refused(now, rejection.id);
                 }
-                Action::Abort(_) => unreachable!("nothing is cut"),
+                Action::Abort(_) | Action::Strand(_) => unreachable!("nothing is cut or fails"),
             }
         }
     }
