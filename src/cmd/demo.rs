@@ -183,7 +183,11 @@ impl Demo {
         let mut raw = RawConfig {
             listen: Some(any_port().to_string()),
             admin: Some(any_port().to_string()),
-            backends: Some(vec![RawBackend { url: format!("http://{backend}"), permits: Some(PERMITS) }]),
+            backends: Some(vec![RawBackend {
+                url: format!("http://{backend}"),
+                permits: Some(PERMITS),
+                ..RawBackend::default()
+            }]),
             ..RawConfig::default()
         };
         raw.queue.budget = Some(format!("{}ns", QUEUE_BUDGET.scaled_down(self.speed).as_nanos()));

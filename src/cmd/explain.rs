@@ -218,6 +218,7 @@ mod tests {
             id: "r-1".into(),
             tenant: "gold".into(),
             tenant_from: "header".into(),
+            pool: None,
             arrived_ms: 12.0,
             known,
             predicted: Some(Predicted {

@@ -102,7 +102,7 @@ impl Args {
 
 /// A URL, by the rule of the configuration's `url`.
 fn parse_backend(url: &str) -> Result<RawBackend, String> {
-    let backend = RawBackend { url: url.to_owned(), permits: None };
+    let backend = RawBackend { url: url.to_owned(), ..RawBackend::default() };
     let alone = RawConfig { backends: Some(vec![backend.clone()]), ..RawConfig::default() };
     match alone.check() {
         Ok(_) => Ok(backend),

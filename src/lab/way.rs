@@ -55,7 +55,8 @@ impl Gate {
         let mut raw = self.config.clone();
         let any_port = SocketAddr::from((Ipv4Addr::LOCALHOST, 0)).to_string();
         (raw.listen, raw.admin) = (Some(any_port.clone()), Some(any_port));
-        let backend = |url: &String| RawBackend { url: url.clone(), permits: Some(self.permits) };
+        let backend =
+            |url: &String| RawBackend { url: url.clone(), permits: Some(self.permits), ..RawBackend::default() };
         raw.backends = Some(engines.iter().map(backend).collect());
         add_tenants(&mut raw, tenants);
         if let Some(profile) = profile.filter(|_| self.takes_costs_of_the_stand()) {

@@ -78,16 +78,20 @@ fn answer(shared: &Shared, request: &Request<Incoming>) -> Response<Full<Bytes>>
 fn readiness(shared: &Shared) -> Response<Full<Bytes>> {
     if shared.draining.load(Ordering::Relaxed) {
         text(StatusCode::SERVICE_UNAVAILABLE, "draining\n")
-    } else if shared.health.any_up() {
-        text(StatusCode::OK, "ready\n")
+    } else if shared.pools.any_up() {
+        let down = shared.pools.down();
+        match down.is_empty() {
+            true => text(StatusCode::OK, "ready\n"),
+            false => text(StatusCode::OK, format!("ready, but no backend is up in: {}\n", down.join(", "))),
+        }
     } else {
         text(StatusCode::SERVICE_UNAVAILABLE, "no backend is up\n")
     }
 }
 
 fn metrics(shared: &Shared) -> Response<Full<Bytes>> {
-    let view = shared.admission.view(shared.config().backends.len());
-    match shared.metrics.encode(&view, |tenant| shared.admission.lengths(tenant)) {
+    let views = shared.pools.views(shared.config().tenants.len());
+    match shared.metrics.encode(&views) {
         Ok(body) => {
             let mut response = Response::new(Full::from(body));
             response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(TEXT_FORMAT));
@@ -97,8 +101,8 @@ fn metrics(shared: &Shared) -> Response<Full<Bytes>> {
     }
 }
 
-fn text(status: StatusCode, body: &'static str) -> Response<Full<Bytes>> {
-    let mut response = Response::new(Full::from(body));
+fn text(status: StatusCode, body: impl Into<Bytes>) -> Response<Full<Bytes>> {
+    let mut response = Response::new(Full::new(body.into()));
     *response.status_mut() = status;
     response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
     response

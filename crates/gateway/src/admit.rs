@@ -10,8 +10,8 @@ use std::sync::{Arc, PoisonError};
 use elasticserve_core::ids::{BackendId, RequestId, TenantId};
 use elasticserve_core::outcome::{How, RejectReason};
 use elasticserve_core::sched::{
-    Action, AuditError, Counts, Learned, LearnedError, LengthSummary, Observation, Offer, OnMiss, Prediction,
-    Rejection, Scheduler, Settings, Shadow, Ticket, Totals, Used, Word,
+    Action, AuditError, BackendPolicy, Counts, Learned, LearnedError, LengthSummary, Observation, Offer, OnMiss,
+    Prediction, Rejection, Scheduler, Settings, Shadow, Ticket, Totals, Used, Word,
 };
 use elasticserve_core::time::{Span, Tick};
 use tokio::sync::Notify;
@@ -69,9 +69,6 @@ struct Outcome {
 pub(crate) struct View {
     pub(crate) queued: usize,
     pub(crate) queued_bytes: u64,
-    /// Permits in use and in total, for each backend.
-    pub(crate) permits: Vec<(u32, u32)>,
-    pub(crate) totals: Totals,
     /// The live time per output token, if the scheduler learns.
     pub(crate) live_tpot: Option<Span>,
     /// What the shadow policy decided, for each tenant; empty without one.
@@ -112,7 +109,7 @@ impl Admission {
             inner.waiters.insert(id, sender);
             Ok(id)
         })?;
-        Ok(Waiting { id, receiver, admission: Arc::clone(self), answered: false })
+        Ok(Waiting { id, receiver, admission: Arc::clone(self), answered: false, ran: false })
     }
 
     /// What is predicted of an offer, if the scheduler predicts.
@@ -143,9 +140,59 @@ impl Admission {
         }
     }
 
-    pub(crate) fn set_backend(self: &Arc<Self>, id: BackendId, up: bool) {
+    /// Takes a permit back whose backend failed before anything of the answer came, and waits for one of another
+    /// backend.
+    ///
+    /// # Errors
+    /// The ticket, if no other backend takes work.
+    pub(crate) fn fail_over(self: &Arc<Self>, ticket: Ticket) -> Result<Waiting, Ticket> {
+        let (sender, receiver) = oneshot::channel();
+        let id = ticket.id();
         self.enter(|inner, now| {
-            let (_, permits) = inner.scheduler.permits(id);
+            inner.scheduler.fail_over(now, ticket)?;
+            inner.cutters.remove(&id);
+            inner.waiters.insert(id, sender);
+            Ok(())
+        })?;
+        Ok(Waiting { id, receiver, admission: Arc::clone(self), answered: false, ran: true })
+    }
+
+    /// Adds a backend.
+    pub(crate) fn add_backend(self: &Arc<Self>, policy: BackendPolicy) -> Option<BackendId> {
+        self.enter(|inner, now| {
+            let id = inner.scheduler.add_backend(now, policy)?;
+            if let Some(shadow) = &mut inner.shadow {
+                shadow.add_backend(now, id, policy);
+            }
+            // Between several backends is a choice, for which it counts how far their work is.
+            self.learns.fetch_or(inner.scheduler.learns(), Ordering::Relaxed);
+            Some(id)
+        })
+    }
+
+    /// Removes a backend; what runs there may end.
+    pub(crate) fn remove_backend(self: &Arc<Self>, id: BackendId) {
+        self.enter(|inner, now| {
+            inner.scheduler.remove_backend(now, id);
+            if let Some(shadow) = &mut inner.shadow {
+                shadow.remove_backend(now, id);
+            }
+        });
+    }
+
+    /// Changes how a backend is compared with the others.
+    pub(crate) fn change_backend(self: &Arc<Self>, id: BackendId, policy: BackendPolicy) {
+        self.enter(|inner, now| {
+            inner.scheduler.change_backend(now, id, policy);
+            if let Some(shadow) = &mut inner.shadow {
+                shadow.change_backend(now, id, policy);
+            }
+        });
+    }
+
+    /// Sets what a backend may take now.
+    pub(crate) fn set_permits(self: &Arc<Self>, id: BackendId, permits: u32, up: bool) {
+        self.enter(|inner, now| {
             inner.scheduler.set_backend(now, id, permits, up);
             if let Some(shadow) = &mut inner.shadow {
                 shadow.set_backend(now, id, permits, up);
@@ -162,7 +209,7 @@ impl Admission {
         });
     }
 
-    pub(crate) fn view(&self, backends: usize) -> View {
+    pub(crate) fn view(&self) -> View {
         let mut inner = self.lock();
         let tenants = inner.cuts.len();
         let shadow = inner.shadow.as_mut().map_or_else(Vec::new, |shadow| {
@@ -173,11 +220,19 @@ impl Admission {
         View {
             queued: scheduler.queued(),
             queued_bytes: scheduler.queued_bytes(),
-            permits: (0..backends).map(|i| scheduler.permits(BackendId(i as u16))).collect(),
-            totals: scheduler.totals().clone(),
             live_tpot: scheduler.live_tpot(),
             shadow,
         }
+    }
+
+    /// Permits in use and in total, of a backend.
+    pub(crate) fn permits(&self, id: BackendId) -> (u32, u32) {
+        self.lock().scheduler.permits(id)
+    }
+
+    /// The scheduler's counters.
+    pub(crate) fn totals(&self) -> Totals {
+        self.lock().scheduler.totals().clone()
     }
 
     /// What was learned of the lengths of answers.
@@ -222,12 +277,17 @@ impl Admission {
         }
     }
 
-    fn withdraw(self: &Arc<Self>, id: RequestId) {
+    /// `ran` is whether it had a permit before.
+    fn withdraw(self: &Arc<Self>, id: RequestId, ran: bool) {
         self.enter(|inner, now| {
             if inner.scheduler.cancel(now, id)
                 && let Some(shadow) = &mut inner.shadow
             {
-                shadow.withdrawn(now, id);
+                if ran {
+                    shadow.ended(now, id, How::ClientGone, Used::default());
+                } else {
+                    shadow.withdrawn(now, id);
+                }
             }
             inner.waiters.remove(&id)
         });
@@ -274,7 +334,7 @@ impl Admission {
             let (id, answer) = match action {
                 Action::Grant(ticket) => {
                     let id = ticket.id();
-                    if let Some(shadow) = &mut inner.shadow {
+                    if let Some(shadow) = inner.shadow.as_mut().filter(|_| !ticket.has_moved()) {
                         shadow.granted(now, id);
                     }
                     let lost = inner.may_be_cut(ticket.tenant()).then(|| {
@@ -291,6 +351,13 @@ impl Admission {
                 Action::Abort(id) => {
                     outcome.cut.extend(inner.cutters.remove(&id));
                     continue;
+                }
+                Action::Strand(id) => {
+                    inner.cutters.remove(&id);
+                    let shadow = inner.shadow.as_mut();
+                    let shadow = shadow.and_then(|s| s.ended(now, id, How::BackendFailed, Used::default()));
+                    let reason = RejectReason::NoBackend;
+                    (id, Err(Refused { rejection: Rejection { id, reason, limit: None, retry_after: None }, shadow }))
                 }
             };
             outcome.answers.push((inner.waiters.remove(&id), answer));
@@ -320,6 +387,8 @@ pub(crate) struct Waiting {
     receiver: oneshot::Receiver<Answer>,
     admission: Arc<Admission>,
     answered: bool,
+    /// Whether it had a permit before, whose backend failed.
+    ran: bool,
 }
 
 impl Waiting {
@@ -343,7 +412,7 @@ impl Drop for Waiting {
     fn drop(&mut self) {
         // A permit that was sent but not taken is dropped with the receiver, after this.
         if !self.answered {
-            self.admission.withdraw(self.id);
+            self.admission.withdraw(self.id, self.ran);
         }
     }
 }

@@ -1,5 +1,6 @@
 //! The gateway's configuration: what a user writes, and what has been checked.
 
+mod backends;
 mod check;
 mod effective;
 mod policy;
@@ -18,11 +19,11 @@ use elasticserve_core::sched::{Admission, CostModel, Order, Predict, Price, Rule
 use elasticserve_core::slo::Slo;
 use elasticserve_core::time::Span;
 use http::StatusCode;
-use http::uri::Authority;
 
+pub use backends::{Backend, MAX_BACKENDS, MAX_MODELS, MAX_POOLS, Pool, PoolProfile, Watch, fnv};
 pub use raw::{
-    Lengths, RawAdmission, RawBackend, RawConfig, RawLimits, RawLog, RawPredict, RawQueue, RawReload, RawSlo, RawStall,
-    RawState, RawTenant, RawTimeouts,
+    Affinity, Discovery, Lengths, RawAdmission, RawBackend, RawConfig, RawEngine, RawEngines, RawHealth, RawLimits,
+    RawLog, RawPool, RawPredict, RawQueue, RawReload, RawSlo, RawStall, RawState, RawTenant, RawTimeouts,
 };
 pub use tenants::{MAX_NAME, MAX_TENANTS, Tenant};
 
@@ -33,8 +34,14 @@ pub struct Config {
     pub fixed: Fixed,
     /// The files that it was read from: once one of them changes, it is read again.
     pub files: Vec<PathBuf>,
-    /// The servers behind the gateway, at least one.
+    /// Which backends serve what, at least one.
+    pub pools: Vec<Pool>,
+    /// The place of the pool of requests that name no model, where there are several.
+    pub default_pool: Option<usize>,
+    /// The servers behind the gateway, at least one of each pool.
     pub backends: Vec<Backend>,
+    /// How they are watched.
+    pub watch: Watch,
     /// Whose requests there are, at least one, each by its [`TenantId`].
     pub tenants: Vec<Tenant>,
     /// The tenant of requests that name none, or one that is not known.
@@ -86,6 +93,8 @@ pub struct Fixed {
     pub decisions: Option<PathBuf>,
     /// Whether the files of the configuration are watched.
     pub watch: bool,
+    /// The names of the pools.
+    pub pools: Vec<String>,
 }
 
 /// A policy that decides nothing.
@@ -106,17 +115,6 @@ pub struct State {
     pub file: PathBuf,
     /// How often it is written.
     pub interval: Span,
-}
-
-/// A checked backend.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Backend {
-    /// Host and port.
-    pub authority: Authority,
-    /// What comes before the request's path, without a trailing slash.
-    pub base_path: String,
-    /// The requests that it may work on at once.
-    pub permits: u32,
 }
 
 /// Checked timeouts.
@@ -164,32 +162,59 @@ impl Config {
     /// Permits of a backend that does not say how many: vLLM's default of a small engine.
     pub const DEFAULT_PERMITS: u32 = 32;
 
-    /// What the shadow's scheduler is built from, if there is one.
+    /// What the shadow's scheduler of the first pool is built from, if there is one.
     #[must_use]
     pub fn shadow(&self) -> Option<Settings> {
+        self.shadow_of(0).map(|settings| Settings { backends: self.permits_of(0), ..settings })
+    }
+
+    /// What the scheduler of the first pool is built from.
+    #[must_use]
+    pub fn scheduler(&self) -> Settings {
+        Settings { backends: self.permits_of(0), ..self.scheduler_of(0) }
+    }
+
+    /// What the shadow's scheduler of a pool is built from, if there is one, without its backends.
+    #[must_use]
+    pub fn shadow_of(&self, pool: usize) -> Option<Settings> {
         let ShadowPolicy { rules, predict, price } = self.shadow?;
         let budget = match rules.admission {
             Admission::Budget(budget) => Some(budget),
             _ => None,
         };
-        Some(Settings { order: rules.order, budget, predict, price, ..self.scheduler() })
+        let price = self.price_of(pool, price);
+        Some(Settings { order: rules.order, budget, predict, price, ..self.scheduler_of(pool) })
     }
 
-    /// What the scheduler is built from.
+    /// What the scheduler of a pool is built from, without its backends.
     #[must_use]
-    pub fn scheduler(&self) -> Settings {
+    pub fn scheduler_of(&self, pool: usize) -> Settings {
+        let of_pool = self.pools.get(pool);
+        let profile = of_pool.and_then(|p| p.profile.as_ref());
         Settings {
             tenants: self.tenants.iter().map(Tenant::policy).collect(),
             order: self.order,
             depth: self.queue_depth as usize,
             max_bytes: self.queue_bytes,
             budget: self.queue_budget,
-            cost: self.cost,
+            cost: profile.map_or(self.cost, |p| p.cost),
             predict: self.predict,
-            price: self.price,
+            price: self.price_of(pool, self.price),
             guard: self.guard,
-            ..Settings::fcfs(self.backends.iter().map(|b| b.permits).collect())
+            affinity_slack: of_pool.map_or(Span::ZERO, |p| p.affinity_slack),
+            ..Settings::fcfs(Vec::new())
         }
+    }
+
+    /// The permits of the backends of a pool that are written down with their addresses.
+    fn permits_of(&self, pool: usize) -> Vec<u32> {
+        self.backends.iter().filter(|b| b.pool == pool && b.look_up.is_none()).map(|b| b.permits).collect()
+    }
+
+    /// A price by what a request takes from the others in that pool.
+    fn price_of(&self, pool: usize, price: Option<Price>) -> Option<Price> {
+        let stall = self.pools.get(pool).and_then(|p| p.profile.as_ref()).map(|p| p.stall);
+        price.map(|price| Price { stall: stall.unwrap_or(price.stall), ..price })
     }
 }
 

@@ -6,7 +6,6 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use elasticserve_core::ids::BackendId;
 use elasticserve_core::outcome::How;
 use elasticserve_core::sched::{AuditError, Totals};
 use tokio::net::TcpListener;
@@ -14,14 +13,14 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::admit::Admission;
 use crate::clock::Clock;
 use crate::config::{Config, ConfigError};
 use crate::connection::Ending;
 use crate::decisions::DecisionLog;
-use crate::health::Health;
+use crate::discovery::{Discovery, Resolve, SystemResolver};
 use crate::live::{Live, ReloadError};
 use crate::metrics::Metrics;
+use crate::pool::Pools;
 use crate::proxy::Shared;
 use crate::reload::{self, Reloader, Source, Why};
 use crate::state::{self, Keeper};
@@ -98,17 +97,15 @@ impl Service {
     ) -> Self {
         let clock = Clock::start();
         let metrics = Metrics::new(&config);
-        let admission = Admission::new(&config.scheduler(), config.shadow().as_ref(), clock);
-        let health = Health::unknown(config.backends.len());
+        let pools = Pools::new(&config, clock);
         let live = Live::new(config);
         metrics.reloads().in_effect(live.now().hash());
         let shared = Shared {
             clock,
-            admission,
+            pools,
             upstream: Upstream::new(dial, Arc::clone(&live), TaskTracker::new()),
             live,
             metrics,
-            health,
             draining: AtomicBool::new(false),
             requests: AtomicU64::new(0),
             instance: u64::from(std::process::id()),
@@ -124,15 +121,15 @@ impl Service {
         connection::serve(Arc::clone(&self.shared), stream, timeout, self.ending.clone()).await;
     }
 
-    /// Runs the scheduler's timer, for ever.
+    /// Runs the schedulers' and the backends' timers, for ever.
     pub async fn run_timer(&self) {
-        Arc::clone(&self.shared.admission).run_timer().await;
+        self.shared.pools.run_timers().await;
     }
 
     /// Refuses what waits and what comes, and lets what runs finish.
     pub fn drain(&self) {
         if !self.shared.draining.swap(true, Ordering::Relaxed) {
-            self.shared.admission.drain();
+            self.shared.pools.drain();
             self.ending.drain.cancel();
         }
     }
@@ -145,25 +142,26 @@ impl Service {
         self.shared.reload(why)
     }
 
-    /// Requests that wait, and permits in use and in total of each backend.
+    /// Requests that wait, and permits in use and in total of each backend, pool by pool.
     #[must_use]
     pub fn load(&self) -> (usize, Vec<(u32, u32)>) {
-        let view = self.shared.admission.view(self.shared.config().backends.len());
-        (view.queued, view.permits)
+        let views = self.shared.pools.views(0);
+        let permits = views.iter().flat_map(|pool| pool.backends.iter().map(|b| b.permits)).collect();
+        (views.iter().map(|pool| pool.view.queued).sum(), permits)
     }
 
-    /// The scheduler's counters.
+    /// The schedulers' counters, summed up.
     #[must_use]
     pub fn totals(&self) -> Totals {
-        self.shared.admission.view(0).totals
+        self.shared.pools.totals()
     }
 
-    /// Checks the scheduler's invariants.
+    /// Checks the schedulers' invariants.
     ///
     /// # Errors
     /// The first one that does not hold: a defect of this program.
     pub fn audit(&self) -> Result<(), AuditError> {
-        self.shared.admission.audit()
+        self.shared.pools.audit()
     }
 }
 
@@ -184,7 +182,7 @@ impl Gateway {
     /// # Errors
     /// [`StartError`] names the listener or the file that could not be set up.
     pub async fn start(config: Config) -> Result<Self, StartError> {
-        Self::start_with(config, None).await
+        Self::start_with(config, None, Arc::new(SystemResolver)).await
     }
 
     /// The same with a configuration that is read again once its files change, or [`Gateway::reload`] says so.
@@ -192,10 +190,26 @@ impl Gateway {
     /// # Errors
     /// See [`Gateway::start`].
     pub async fn start_from(config: Config, source: Arc<dyn Source>) -> Result<Self, StartError> {
-        Self::start_with(config, Some(source)).await
+        Self::start_with(config, Some(source), Arc::new(SystemResolver)).await
     }
 
-    async fn start_with(config: Config, source: Option<Arc<dyn Source>>) -> Result<Self, StartError> {
+    /// The same, with names looked up by `resolver`.
+    ///
+    /// # Errors
+    /// See [`Gateway::start`].
+    pub async fn start_resolving(
+        config: Config,
+        source: Option<Arc<dyn Source>>,
+        resolver: Arc<dyn Resolve>,
+    ) -> Result<Self, StartError> {
+        Self::start_with(config, source, resolver).await
+    }
+
+    async fn start_with(
+        config: Config,
+        source: Option<Arc<dyn Source>>,
+        resolver: Arc<dyn Resolve>,
+    ) -> Result<Self, StartError> {
         let data = bind("--listen", config.fixed.listen).await?;
         let admin = bind("--admin", config.fixed.admin).await?;
         let addr = |listener: &TcpListener, wanted| listener.local_addr().unwrap_or(wanted);
@@ -214,11 +228,11 @@ impl Gateway {
         let config = shared.config();
         if let Some(state) = &config.fixed.state {
             let wrong = |source| StartError::State { path: state.file.clone(), source };
-            state::restore(state, &config.tenants, &shared.admission, &shared.metrics).map_err(wrong)?;
+            state::restore(state, &config.tenants, &shared.pools, &shared.metrics).map_err(wrong)?;
             let keeper = Keeper {
                 state: state.clone(),
                 live: Arc::clone(&shared.live),
-                admission: Arc::clone(&shared.admission),
+                pools: Arc::clone(&shared.pools),
                 metrics: Arc::clone(&shared.metrics),
             };
             logging.spawn(keeper.run(log_ends.clone()));
@@ -226,16 +240,15 @@ impl Gateway {
         if let Some(writer) = writer {
             logging.spawn(writer.run(Arc::clone(&shared.metrics), log_ends.clone()));
         }
-        // Until its first probe a backend is offered work, but does not make the gateway ready.
-        let backends = 0..config.backends.len();
-        for index in backends.clone() {
-            shared.metrics.backend_is(index, false);
-        }
         let mut background = JoinSet::new();
-        for index in backends {
-            background.spawn(health::watch(Arc::clone(shared), BackendId(index as u16)));
-        }
-        background.spawn(Arc::clone(&shared.admission).run_timer());
+        // Until its first probe a backend is offered work, but does not make the gateway ready.
+        background.spawn(health::supervise(Arc::clone(shared)));
+        let mut discovery = Discovery::new(Arc::clone(shared), resolver);
+        // The first request finds the backends that there are.
+        discovery.round().await;
+        background.spawn(discovery.run());
+        let timers = service.clone();
+        background.spawn(async move { timers.run_timer().await });
         if config.fixed.watch && shared.reloader.can_read() {
             background.spawn(reload::watch(Arc::clone(shared)));
         }

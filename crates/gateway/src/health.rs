@@ -1,93 +1,65 @@
-//! Whether backends are up: a probe every so often, and what requests find out.
+//! Whether backends are up: a probe every so often. What requests find out, the gate of each backend keeps.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, Ordering};
-use std::time::Duration;
 
 use bytes::Bytes;
-use elasticserve_core::ids::BackendId;
 use http::Method;
 use http::header::HeaderMap;
-use http::uri::PathAndQuery;
+use tokio::task::JoinSet;
 
+use crate::endpoint::Endpoint;
+use crate::engine;
+use crate::pool::Pool;
 use crate::proxy::Shared;
 use crate::upstream::Outgoing;
 
-/// Between two probes of a backend.
-const INTERVAL: Duration = Duration::from_secs(2);
-/// A probe without an answer for so long has failed.
-const PATIENCE: Duration = Duration::from_secs(5);
-/// Failed probes in a row after which a backend counts as down. One alone may be chance: an engine
-/// that is busy with a long step answers late.
-const FAILURES: u32 = 2;
-
-/// What is known of the backends.
-#[derive(Debug)]
-pub(crate) struct Health(Vec<AtomicU8>);
-
-const UNKNOWN: u8 = 0;
-const UP: u8 = 1;
-const DOWN: u8 = 2;
-
-impl Health {
-    /// Nothing is known of so many backends.
-    pub(crate) fn unknown(backends: usize) -> Self {
-        Self((0..backends).map(|_| AtomicU8::new(UNKNOWN)).collect())
-    }
-
-    /// Whether any backend has answered its last probe.
-    pub(crate) fn any_up(&self) -> bool {
-        self.0.iter().any(|state| state.load(Ordering::Relaxed) == UP)
-    }
-
-    /// The first backend that is up, or else the first that is not known to be down.
-    pub(crate) fn first_open(&self) -> Option<BackendId> {
-        let find = |wanted| self.0.iter().position(|state| state.load(Ordering::Relaxed) == wanted);
-        find(UP).or_else(|| find(UNKNOWN)).map(|i| BackendId(i as u16))
-    }
-
-    fn set(&self, id: BackendId, up: bool) {
-        self.0[id.index()].store(if up { UP } else { DOWN }, Ordering::Relaxed);
+/// Watches every backend from when it is added until it is removed, for ever.
+pub(crate) async fn supervise(shared: Arc<Shared>) {
+    let mut watching = JoinSet::new();
+    let mut watched = BTreeSet::new();
+    loop {
+        let mut living = BTreeSet::new();
+        for pool in shared.pools.all() {
+            for endpoint in pool.living() {
+                living.insert(endpoint.number);
+                if watched.insert(endpoint.number) {
+                    let gone = endpoint.gone.clone();
+                    let probing = probe(Arc::clone(&shared), Arc::clone(pool), Arc::clone(&endpoint));
+                    let reading = engine::watch(Arc::clone(&shared), Arc::clone(pool), endpoint);
+                    watching.spawn(async move {
+                        gone.run_until_cancelled(async { tokio::join!(probing, reading) }).await;
+                    });
+                }
+            }
+        }
+        watched.retain(|number| living.contains(number));
+        tokio::select! {
+            () = shared.pools.added.notified() => {}
+            Some(_) = watching.join_next() => {}
+        }
     }
 }
 
 /// Probes one backend for ever.
 ///
 /// Any answer below 500 counts as up: a server without `/health` answers 404.
-pub(crate) async fn watch(shared: Arc<Shared>, id: BackendId) {
-    let probe = Outgoing {
-        method: Method::GET,
-        path: PathAndQuery::from_static("/health"),
-        headers: HeaderMap::new(),
-        body: Bytes::new(),
-    };
-    let mut failures = 0;
-    let mut known = None;
+async fn probe(shared: Arc<Shared>, pool: Arc<Pool>, endpoint: Arc<Endpoint>) {
     loop {
-        let backend = shared.config().backends[id.index()].clone();
-        let answer = shared.upstream.send(&backend, &probe);
-        let healthy = match tokio::time::timeout(PATIENCE, answer).await {
+        let config = shared.config();
+        let outgoing = Outgoing {
+            method: Method::GET,
+            path: config.watch.path.clone(),
+            headers: HeaderMap::new(),
+            body: Bytes::new(),
+        };
+        let answer = shared.upstream.send(&endpoint.backend, &outgoing);
+        let well = match tokio::time::timeout(config.watch.timeout.to_std(), answer).await {
             Ok(Ok(response)) => response.status().as_u16() < 500,
             Ok(Err(_)) | Err(_) => false,
         };
-        failures = if healthy { 0 } else { failures + 1 };
-        if known != Some(healthy) && (healthy || failures >= FAILURES) {
-            known = Some(healthy);
-            set(&shared, id, healthy);
-        }
-        tokio::time::sleep(INTERVAL).await;
+        let alone = pool.is_alone(&endpoint);
+        pool.change(&endpoint, |gate, now| gate.probed(now, well, alone));
+        tokio::time::sleep(config.watch.interval.to_std()).await;
     }
-}
-
-fn set(shared: &Shared, id: BackendId, up: bool) {
-    let config = shared.config();
-    let backend = &config.backends[id.index()].authority;
-    if up {
-        tracing::info!(%backend, "backend is up");
-    } else {
-        tracing::warn!(%backend, "backend is down");
-    }
-    shared.health.set(id, up);
-    shared.metrics.backend_is(id.index(), up);
-    shared.admission.set_backend(id, up);
 }

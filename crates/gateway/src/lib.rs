@@ -18,6 +18,10 @@
 //! | `task` | whose a request is, how much work and by when: the offer |
 //! | [`decisions`] | one line about each scheduled request |
 //! | `headers`, `body` | what is read, forwarded and left out |
+//! | `model`, `pool`, `endpoint` | which pool serves a model; its backends and what each is given |
+//! | `attempt`, `affinity` | sending, once more elsewhere if need be; what belongs together |
+//! | `discovery`, `engine` | addresses by name; what engines say of the work of others |
+//! | `catalog` | the list of models of several pools |
 //! | `admit`, `permit` | the scheduler behind one lock; the right to a seat as a value |
 //! | `sync` | what that lock and the answers are made of, so that loom can stand in |
 //! | `upstream`, `health` | connections to the backends; whether they are up |
@@ -28,18 +32,26 @@
 
 mod admin;
 mod admit;
+mod affinity;
+mod attempt;
 mod body;
+mod catalog;
 mod clock;
 pub mod config;
 mod connection;
 pub mod decisions;
+mod discovery;
+mod endpoint;
+mod engine;
 mod gateway;
 mod headers;
 mod health;
 mod listen;
 mod live;
 mod metrics;
+mod model;
 mod permit;
+mod pool;
 mod proxy;
 mod relay;
 mod reload;
@@ -50,6 +62,7 @@ mod sync;
 mod task;
 mod upstream;
 
+pub use discovery::{Resolve, ResolveFuture};
 pub use gateway::{Drained, Gateway, Service, StartError};
 pub use live::ReloadError;
 pub use reload::{Source, Why};

@@ -7,7 +7,8 @@ use std::sync::{Arc, PoisonError, RwLock};
 use elasticserve_core::ids::TenantId;
 use sha2::{Digest, Sha256};
 
-use crate::config::{Backend, Config, ConfigError, Fixed, Tenant};
+use crate::config::{Config, ConfigError, Fixed, Tenant};
+use crate::model::Models;
 
 /// The most tenants that come and go in the life of a gateway: each keeps its place and its metrics.
 const MAX_PLACES: usize = 16_384;
@@ -70,6 +71,7 @@ pub(crate) struct Active {
     config: Config,
     tenants: BTreeMap<String, TenantId>,
     hash: String,
+    models: Models,
 }
 
 impl Active {
@@ -79,7 +81,13 @@ impl Active {
         // What TOML cannot hold shows in no hash.
         let digest = Sha256::digest(config.to_toml().unwrap_or_default());
         let hash = digest.iter().take(8).map(|byte| format!("{byte:02x}")).collect();
-        Self { config, tenants, hash }
+        let models = Models::new(&config);
+        Self { config, tenants, hash, models }
+    }
+
+    /// Which pool serves what.
+    pub(crate) fn models(&self) -> &Models {
+        &self.models
     }
 
     /// The tenant of a name.
@@ -103,22 +111,16 @@ impl Deref for Active {
 
 /// The keys in which two configurations differ, and that are set up once.
 fn needs_restart(old: &Config, new: &Config) -> Vec<&'static str> {
-    let Fixed { listen, admin, state, decisions, watch } = &new.fixed;
-    let servers = |config: &Config| -> Vec<_> { config.backends.iter().map(server).collect() };
+    let Fixed { listen, admin, state, decisions, watch, pools } = &new.fixed;
     let differs = [
         ("listen", *listen != old.fixed.listen),
         ("admin", *admin != old.fixed.admin),
         ("state", *state != old.fixed.state),
         ("log.decisions", *decisions != old.fixed.decisions),
         ("reload.watch", *watch != old.fixed.watch),
-        ("backends", servers(new) != servers(old)),
+        ("pools[].name", *pools != old.fixed.pools),
     ];
     differs.into_iter().filter(|(_, differs)| *differs).map(|(key, _)| key).collect()
-}
-
-/// What makes a backend another one.
-fn server(backend: &Backend) -> (String, String) {
-    (backend.authority.to_string(), backend.base_path.clone())
 }
 
 /// The new configuration with each tenant at the place that it has had: its number is in tickets, accounts and
@@ -184,11 +186,11 @@ mod tests {
         let mut other = config("default_tenant = 'x'\n[[tenants]]\nname = 'x'");
         other.fixed.listen.set_port(2);
         other.fixed.watch = false;
-        other.backends[0].authority = "h:2".parse().unwrap();
-        let keys = vec!["listen", "reload.watch", "backends"];
+        other.fixed.pools.push("another".into());
+        let keys = vec!["listen", "reload.watch", "pools[].name"];
         let error = replace(&live, other).unwrap_err();
         assert_eq!(error, ReloadError::NeedsRestart(keys));
-        assert!(error.to_string().contains("listen, reload.watch, backends"), "{error}");
+        assert!(error.to_string().contains("listen, reload.watch, pools[].name"), "{error}");
         assert!(Arc::ptr_eq(&before, &live.now()));
     }
 

@@ -6,9 +6,11 @@ mod reloads;
 use std::sync::atomic::{AtomicU16, AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
+use elasticserve_core::gate::{Breaker, Health};
 use elasticserve_core::ids::TenantId;
 use elasticserve_core::sched::{Counts, LengthSummary};
 use elasticserve_core::time::Span;
+use http::uri::Authority;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -16,8 +18,9 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::{Registry, Unit};
 
-use crate::admit::View;
 use crate::config::Config;
+use crate::endpoint::EndpointView;
+use crate::pool::PoolView;
 
 pub(crate) use meter::{Account, Draft, Meter};
 pub(crate) use reloads::Reloads;
@@ -31,10 +34,6 @@ const LONG: [f64; 15] = [0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 15.0, 
 const PER_TOKEN: [f64; 12] = [0.001, 0.005, 0.01, 0.02, 0.03, 0.04, 0.05, 0.075, 0.1, 0.2, 0.5, 1.0];
 /// Buckets in seconds for the gateway's own time.
 const OWN: [f64; 10] = [0.00005, 0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.05, 0.25];
-
-/// For what is shown only while there is something to show.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct NoLabel {}
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct TenantLabel {
@@ -55,6 +54,7 @@ struct SloLabel {
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct ShadowLabel {
+    pool: String,
     tenant: String,
     live: &'static str,
     shadow: &'static str,
@@ -62,6 +62,7 @@ struct ShadowLabel {
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct LearnedLabel {
+    pool: String,
     tenant: String,
     of: &'static str,
 }
@@ -89,7 +90,24 @@ struct DirectionLabel {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct PoolLabel {
+    pool: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct NameLabel {
+    name: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct FailoverLabel {
+    pool: String,
+    result: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct BackendLabel {
+    pool: String,
     backend: String,
 }
 
@@ -116,21 +134,25 @@ pub(crate) struct Metrics {
     tpot: ByTenant,
     e2e: ByTenant,
     own_time: Histogram,
-    queue_depth: Gauge,
-    queue_bytes: Gauge,
+    queue_depth: Family<PoolLabel, Gauge>,
+    queue_bytes: Family<PoolLabel, Gauge>,
     permits_in_use: Family<BackendLabel, Gauge>,
     permits: Family<BackendLabel, Gauge>,
     backend_up: Family<BackendLabel, Gauge>,
+    breaker: Family<BackendLabel, Gauge>,
+    foreign: Family<BackendLabel, Gauge>,
+    metrics_age: Family<BackendLabel, Gauge<f64, AtomicU64>>,
+    failovers: Family<FailoverLabel, Counter>,
+    failed_look_ups: Family<NameLabel, Counter>,
     connections: Gauge,
     refused_connections: Counter<u64, AtomicU64>,
-    live_tpot: Family<NoLabel, Gauge<f64, AtomicU64>>,
+    live_tpot: Family<PoolLabel, Gauge<f64, AtomicU64>>,
     dropped_decisions: Counter<u64, AtomicU64>,
     shadow: Family<ShadowLabel, Counter<u64, AtomicU64>>,
     learned_tokens: Family<LearnedLabel, Gauge<f64, AtomicU64>>,
     learned_samples: Family<LearnedLabel, Gauge>,
     state: Family<StateLabel, Gauge>,
     state_failures: Counter<u64, AtomicU64>,
-    backends: Vec<BackendLabel>,
     /// By their numbers; a reload adds some.
     tenants: RwLock<Vec<Arc<TenantFigures>>>,
     default_tenant: AtomicU16,
@@ -149,11 +171,16 @@ impl Metrics {
             tpot: ByTenant::new_with_constructor(|| Histogram::new(PER_TOKEN)),
             e2e: ByTenant::new_with_constructor(|| Histogram::new(LONG)),
             own_time: Histogram::new(OWN),
-            queue_depth: Gauge::default(),
-            queue_bytes: Gauge::default(),
+            queue_depth: Family::default(),
+            queue_bytes: Family::default(),
             permits_in_use: Family::default(),
             permits: Family::default(),
             backend_up: Family::default(),
+            breaker: Family::default(),
+            foreign: Family::default(),
+            metrics_age: Family::default(),
+            failovers: Family::default(),
+            failed_look_ups: Family::default(),
             connections: Gauge::default(),
             refused_connections: Counter::default(),
             live_tpot: Family::default(),
@@ -163,7 +190,6 @@ impl Metrics {
             learned_samples: Family::default(),
             state: Family::default(),
             state_failures: Counter::default(),
-            backends: config.backends.iter().map(|b| BackendLabel { backend: b.authority.to_string() }).collect(),
             tenants: RwLock::default(),
             default_tenant: AtomicU16::default(),
             reloads: Reloads::default(),
@@ -224,7 +250,17 @@ impl Metrics {
         r.register_with_unit("queue_size", "Bodies that wait", Unit::Bytes, self.queue_bytes.clone());
         r.register("permits_in_use", "Permits in use", self.permits_in_use.clone());
         r.register("permits", "Permits in total", self.permits.clone());
-        r.register("backend_up", "1 if the backend answers, else 0", self.backend_up.clone());
+        r.register("backend_up", "1 if the backend answers its probes, else 0", self.backend_up.clone());
+        let breaker = "The backend's circuit breaker: 0 closed, 1 half-open, 2 open";
+        r.register("backend_breaker", breaker, self.breaker.clone());
+        let foreign = "Requests of others that the backend's own metrics show";
+        r.register("backend_foreign_requests", foreign, self.foreign.clone());
+        let age = "Time since the backend's own metrics were read";
+        r.register_with_unit("backend_metrics_age", age, Unit::Seconds, self.metrics_age.clone());
+        let failovers = "Requests whose backend failed before it answered, by whether another one took them";
+        r.register("failovers", failovers, self.failovers.clone());
+        let failed = "Look-ups of a backend's name that failed or found nothing";
+        r.register("discovery_failures", failed, self.failed_look_ups.clone());
         r.register("connections", "Open client connections", self.connections.clone());
         let tokens = "Output tokens of a tenant's answers, as they are learned";
         r.register("learned_output_tokens", tokens, self.learned_tokens.clone());
@@ -237,38 +273,67 @@ impl Metrics {
         r.register("shadow_decisions", shadow, self.shadow.clone());
     }
 
-    /// All figures as text, with the scheduler's state brought up to date.
-    pub(crate) fn encode(
-        &self,
-        view: &View,
-        lengths: impl Fn(TenantId) -> Option<LengthSummary>,
-    ) -> Result<String, std::fmt::Error> {
-        self.queue_depth.set(view.queued as i64);
-        self.queue_bytes.set(i64::try_from(view.queued_bytes).unwrap_or(i64::MAX));
-        for (label, (in_use, total)) in self.backends.iter().zip(&view.permits) {
-            self.permits_in_use.get_or_create(label).set(i64::from(*in_use));
-            self.permits.get_or_create(label).set(i64::from(*total));
-        }
-        match view.live_tpot {
-            Some(tpot) => _ = self.live_tpot.get_or_create(&NoLabel {}).set(tpot.as_secs_f64()),
-            None => self.live_tpot.clear(),
-        }
-        let tenants = self.tenants.read().unwrap_or_else(PoisonError::into_inner).clone();
-        for (place, tenant) in tenants.iter().enumerate() {
-            if let Some(summary) = lengths(TenantId(place as u16)) {
-                self.show_lengths(&tenant.name, &summary);
-            }
-        }
-        for (tenant, counts) in tenants.iter().zip(&view.shadow) {
-            self.show_shadow(&tenant.name, *counts);
+    /// All figures as text, with the state of the pools brought up to date.
+    pub(crate) fn encode(&self, pools: &[PoolView]) -> Result<String, std::fmt::Error> {
+        // A backend that was removed is shown no more.
+        self.permits_in_use.clear();
+        self.permits.clear();
+        self.backend_up.clear();
+        self.breaker.clear();
+        self.foreign.clear();
+        self.metrics_age.clear();
+        for pool in pools {
+            self.show_pool(pool);
         }
         let mut text = String::new();
         prometheus_client::encoding::prometheus_text::encode(&mut text, &self.registry)?;
         Ok(text)
     }
 
-    fn show_lengths(&self, tenant: &str, summary: &LengthSummary) {
-        let label = |of| LearnedLabel { tenant: tenant.to_owned(), of };
+    fn show_pool(&self, pool: &PoolView) {
+        let label = PoolLabel { pool: pool.name.clone() };
+        self.queue_depth.get_or_create(&label).set(pool.view.queued as i64);
+        let bytes = i64::try_from(pool.view.queued_bytes).unwrap_or(i64::MAX);
+        self.queue_bytes.get_or_create(&label).set(bytes);
+        match pool.view.live_tpot {
+            Some(tpot) => _ = self.live_tpot.get_or_create(&label).set(tpot.as_secs_f64()),
+            None => _ = self.live_tpot.remove(&label),
+        }
+        for backend in &pool.backends {
+            self.show_backend(&pool.name, backend);
+        }
+        let tenants = self.tenants.read().unwrap_or_else(PoisonError::into_inner).clone();
+        for (tenant, summary) in tenants.iter().zip(&pool.lengths) {
+            if let Some(summary) = summary {
+                self.show_lengths(&pool.name, &tenant.name, summary);
+            }
+        }
+        for (tenant, counts) in tenants.iter().zip(&pool.view.shadow) {
+            self.show_shadow(&pool.name, &tenant.name, *counts);
+        }
+    }
+
+    fn show_backend(&self, pool: &str, backend: &EndpointView) {
+        let label = BackendLabel { pool: pool.to_owned(), backend: backend.name.clone() };
+        let (in_use, total) = backend.permits;
+        let breaker = match backend.breaker {
+            Breaker::Closed => 0,
+            Breaker::HalfOpen => 1,
+            Breaker::Open => 2,
+        };
+        // Two backends may have one name; their permits are shown together.
+        self.permits_in_use.get_or_create(&label).inc_by(i64::from(in_use));
+        self.permits.get_or_create(&label).inc_by(i64::from(total));
+        self.backend_up.get_or_create(&label).set(i64::from(backend.health == Health::Up));
+        self.breaker.get_or_create(&label).set(breaker);
+        if let Some(age) = backend.metrics_age {
+            self.foreign.get_or_create(&label).set(i64::from(backend.foreign));
+            self.metrics_age.get_or_create(&label).set(age.as_secs_f64());
+        }
+    }
+
+    fn show_lengths(&self, pool: &str, tenant: &str, summary: &LengthSummary) {
+        let label = |of| LearnedLabel { pool: pool.to_owned(), tenant: tenant.to_owned(), of };
         let (p50, p90) = (f64::from(summary.p50), f64::from(summary.p90));
         for (of, tokens) in [("mean", summary.mean), ("p50", p50), ("p90", p90)] {
             self.learned_tokens.get_or_create(&label(of)).set(tokens);
@@ -288,7 +353,7 @@ impl Metrics {
         self.state_failures.inc();
     }
 
-    fn show_shadow(&self, tenant: &str, counts: Counts) {
+    fn show_shadow(&self, pool: &str, tenant: &str, counts: Counts) {
         let all = [
             ("admitted", "admitted", counts.both_admit),
             ("refused", "refused", counts.both_refuse),
@@ -296,16 +361,21 @@ impl Metrics {
             ("refused", "admitted", counts.only_shadow),
         ];
         for (live, shadow, count) in all {
-            let label = ShadowLabel { tenant: tenant.to_owned(), live, shadow };
+            let label = ShadowLabel { pool: pool.to_owned(), tenant: tenant.to_owned(), live, shadow };
             // The shadow's counts are the truth; they never fall.
             self.shadow.get_or_create(&label).inner().store(count, Ordering::Relaxed);
         }
     }
 
-    pub(crate) fn backend_is(&self, index: usize, up: bool) {
-        if let Some(label) = self.backends.get(index) {
-            self.backend_up.get_or_create(label).set(i64::from(up));
-        }
+    /// The addresses of a name that is written down could not be looked up.
+    pub(crate) fn look_up_failed(&self, name: &Authority) {
+        self.failed_look_ups.get_or_create(&NameLabel { name: name.to_string() }).inc();
+    }
+
+    /// A request's backend failed before it answered; whether another one took it.
+    pub(crate) fn failed_over(&self, pool: &str, moved: bool) {
+        let result = if moved { "moved" } else { "stranded" };
+        self.failovers.get_or_create(&FailoverLabel { pool: pool.to_owned(), result }).inc();
     }
 
     pub(crate) fn connections_are(&self, open: usize) {

@@ -10,7 +10,7 @@ use elasticserve_core::outcome::How;
 use elasticserve_core::sched::{Observation, Ticket, Used, Word};
 use elasticserve_core::time::Span;
 
-use crate::admit::Admission;
+use crate::admit::{Admission, Waiting};
 use crate::sync::oneshot;
 
 /// A permit. Released by [`Permit::release`], or by being dropped: a future or body that is dropped
@@ -37,6 +37,19 @@ impl Permit {
 
     pub(crate) fn waited(&self) -> Span {
         self.waited
+    }
+
+    /// Gives the permit back because its backend failed before anything of the answer came, and waits for one of
+    /// another backend.
+    ///
+    /// # Errors
+    /// The permit, if no other backend takes work.
+    pub(crate) fn fail_over(mut self) -> Result<Waiting, Self> {
+        let Some(ticket) = self.ticket.take() else { return Err(self) };
+        self.admission.fail_over(ticket).map_err(|ticket| {
+            self.ticket = Some(ticket);
+            self
+        })
     }
 
     /// Answer tokens came, so long after the ones before them.

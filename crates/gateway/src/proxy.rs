@@ -1,30 +1,31 @@
 //! The story of one request.
 
-use std::future::poll_fn;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
-use elasticserve_core::ids::BackendId;
 use elasticserve_core::openai;
 use elasticserve_core::outcome::{How, RejectReason};
-use elasticserve_core::sched::{Prediction, Rejection, Used};
+use elasticserve_core::sched::{Prediction, Rejection};
 use elasticserve_core::time::{Span, Tick};
 use http::header::{self, HeaderMap, HeaderValue};
 use http::uri::PathAndQuery;
-use http::{Request, Response};
+use http::{Method, Request, Response};
 use http_body_util::Full;
 use hyper::body::{Body, Frame, Incoming, SizeHint};
 
-use crate::admit::{Admission, Refused};
+use crate::admit::Refused;
+use crate::affinity;
+use crate::attempt::{Attempted, Held};
 use crate::clock::Clock;
 use crate::decisions::{Decided, Decision, DecisionLog, Known, Predicted};
 use crate::headers::{self, BACKEND, OUTCOME, QUEUE_MS, Wishes};
-use crate::health::Health;
 use crate::live::{Active, Live};
 use crate::metrics::{Account, Draft, Meter, Metrics};
+use crate::model;
+use crate::pool::Pools;
 use crate::relay::{Relay, RelayError, Work};
 use crate::reload::Reloader;
 use crate::reply::Refusal;
@@ -36,10 +37,9 @@ use crate::upstream::{Outgoing, Upstream};
 pub(crate) struct Shared {
     pub(crate) live: Arc<Live>,
     pub(crate) clock: Clock,
-    pub(crate) admission: Arc<Admission>,
+    pub(crate) pools: Arc<Pools>,
     pub(crate) upstream: Upstream,
     pub(crate) metrics: Arc<Metrics>,
-    pub(crate) health: Health,
     pub(crate) draining: AtomicBool,
     /// Requests so far, for ids of our own.
     pub(crate) requests: AtomicU64,
@@ -120,18 +120,22 @@ impl Shared {
         arrived: Tick,
     ) -> Scheduled {
         let (outgoing, wishes) = self.take_in(config, request, id).await.map_err(unmetered)?;
-        let peek = peek(&outgoing).map_err(unmetered)?;
+        let peek = peek(config, &outgoing).map_err(unmetered)?;
+        let place = config.models().pool(peek.model.as_deref()).map_err(unmetered)?;
+        let Some(pool) = self.pools.get(place) else { return Err(unmetered(Refusal::Gone)) };
         let read = self.clock.now();
         let task = Task::of(config, &wishes, &peek);
-        let offer = task.offer(&wishes, outgoing.body.len() as u64);
+        let affinity = affinity::key(&config.pools[place], &task, &outgoing.headers, &peek, &outgoing.body);
+        let offer = task.offer(&wishes, outgoing.body.len() as u64, affinity);
         let draft = self.decisions.as_ref().map(|log| {
             let known = task.known(&wishes, &peek, &offer);
-            let decision = draft(config, id, &task, known, arrived, self.admission.predict(&offer));
+            let mut decision = draft(config, id, &task, known, arrived, pool.admission.predict(&offer));
+            decision.pool = (self.pools.all().len() > 1).then(|| pool.name.clone());
             Box::new(Draft { decision, log: log.clone() })
         });
         let account = Account { tenant: task.tenant, arrived, slo: task.slo, draft };
         let mut meter = Meter::start(Arc::clone(&self.metrics), self.clock, account);
-        let waiting = match self.admission.offer(offer) {
+        let waiting = match pool.admission.offer(offer) {
             Ok(waiting) => waiting,
             Err(refused) => return Err(rejected(config, &task, refused, meter)),
         };
@@ -139,30 +143,20 @@ impl Shared {
             Ok(permit) => permit,
             Err(refused) => return Err(rejected(config, &task, refused, meter)),
         };
-        let (backend, waited) = (permit.backend(), permit.waited());
-        meter.granted(backend, waited);
+        let waited = permit.waited();
+        meter.granted(waited);
         self.metrics.spent_itself(self.clock.now().since(read).saturating_sub(waited));
-        let mut permit = permit;
-        let sending = self.upstream.send(&config.backends[backend.index()], &outgoing);
-        // What is dropped unfinished closes its connection to the backend.
-        let sent = tokio::select! {
-            biased;
-            sent = sending => sent.map_err(Refusal::Upstream),
-            () = poll_fn(|cx| permit.poll_lost(cx)) => Err(Refusal::DeadlineLost),
-        };
-        match sent {
-            Ok(response) => {
-                let success = response.status().is_success();
-                let work = Work { permit, meter, success };
-                Ok(answer(config, response, id, backend, Some((work, waited))))
+        match self.attempt(pool, &outgoing, permit, &mut meter).await {
+            Attempted::Answered(response, Held { permit, stay }) => {
+                let (number, success) = (stay.endpoint.number, response.status().is_success());
+                let work = Work { permit, stay, meter, success };
+                Ok(answer(config, response, id, number, Some((work, waited))))
             }
-            Err(refusal) => {
-                let how = if matches!(refusal, Refusal::DeadlineLost) { How::Aborted } else { How::BackendFailed };
-                tracing::debug!(backend = backend.0, error = %refusal, "no answer from the backend");
-                meter.shadowed(permit.release(how, Used::default()));
-                meter.failed(if how == How::Aborted { how.name() } else { refusal.code() });
+            Attempted::Failed(refusal, number) => {
+                let cut = matches!(refusal, Refusal::DeadlineLost);
+                meter.failed(if cut { How::Aborted.name() } else { refusal.code() });
                 let mut response = refusal.response(id, config.infeasible_status).map(Answer::Own);
-                response.headers_mut().insert(BACKEND, HeaderValue::from(backend.0));
+                response.headers_mut().insert(BACKEND, HeaderValue::from(number));
                 Ok(response)
             }
         }
@@ -171,16 +165,37 @@ impl Shared {
     /// The way of a question about the server, which needs no permit.
     async fn pass_by(&self, config: &Active, request: Request<Incoming>, id: &HeaderValue) -> Scheduled {
         let (outgoing, _) = self.take_in(config, request, id).await.map_err(unmetered)?;
-        let Some(backend) = self.health.first_open() else {
-            return Err(unmetered(Refusal::Rejected(self.nowhere_to_go(), None)));
-        };
-        match self.upstream.send(&config.backends[backend.index()], &outgoing).await {
-            Ok(response) => {
-                self.metrics.ended("passed_by");
-                Ok(answer(config, response, id, backend, None))
-            }
-            Err(error) => Err(unmetered(Refusal::Upstream(error))),
+        let (path, models) = (outgoing.path.path(), config.models());
+        if path == MODELS && models.are_in_several_pools() {
+            let response = self.list_models(config, &outgoing, id).await;
+            self.metrics.ended("passed_by");
+            return Ok(response.map(Answer::Own));
         }
+        let asked = match path.strip_prefix(MODELS).and_then(|rest| rest.strip_prefix('/')) {
+            Some(model) => Some(Some(model.to_owned())),
+            None if outgoing.method == Method::POST => Some(peek(config, &outgoing).map_err(unmetered)?.model),
+            None => None,
+        };
+        let pools = match asked {
+            // It is about one model.
+            Some(model) if models.matter() => {
+                let place = models.pool(model.as_deref()).map_err(unmetered)?;
+                self.pools.get(place).into_iter().collect::<Vec<_>>()
+            }
+            _ => self.pools.all().iter().collect(),
+        };
+        let mut refusal = Refusal::Rejected(self.nowhere_to_go(), None);
+        // Questions change nothing, so another backend may be asked.
+        for endpoint in pools.iter().flat_map(|pool| pool.open()).take(ASKED) {
+            match self.upstream.send(&endpoint.backend, &outgoing).await {
+                Ok(response) => {
+                    self.metrics.ended("passed_by");
+                    return Ok(answer(config, response, id, endpoint.number, None));
+                }
+                Err(error) => refusal = Refusal::Upstream(error),
+            }
+        }
+        Err(unmetered(refusal))
     }
 
     fn nowhere_to_go(&self) -> Rejection {
@@ -232,6 +247,7 @@ fn draft(
     Decision {
         id: id.to_str().unwrap_or_default().to_owned(),
         tenant: config.tenants[task.tenant.index()].name.clone(),
+        pool: None,
         tenant_from: if task.named { "header" } else { "default" }.to_owned(),
         arrived_ms: arrived.since(Tick::ZERO).as_millis_f64(),
         known,
@@ -263,13 +279,13 @@ fn answer(
     config: &Active,
     response: Response<Incoming>,
     id: &HeaderValue,
-    backend: BackendId,
+    backend: u32,
     work: Option<(Work, Span)>,
 ) -> Response<Answer> {
     let (mut parts, body) = response.into_parts();
     let events = headers::is_event_stream(&parts.headers);
     parts.headers = headers::to_client(&parts.headers, id);
-    parts.headers.insert(BACKEND, HeaderValue::from(backend.0));
+    parts.headers.insert(BACKEND, HeaderValue::from(backend));
     let outcome = if work.is_some() { "admitted" } else { "passed_by" };
     parts.headers.insert(OUTCOME, HeaderValue::from_static(outcome));
     let waited = work.as_ref().map(|(_, waited)| format!("{:.3}", waited.as_millis_f64()));
@@ -280,10 +296,12 @@ fn answer(
     Response::from_parts(parts, Answer::Relayed(Box::new(relay)))
 }
 
-/// What a request says about its work. Audio comes as a form, of which nothing is read.
-fn peek(outgoing: &Outgoing) -> Result<openai::Peek, Refusal> {
+/// What a request says about its work. Audio comes as a form, of which only the model is read, where it matters.
+fn peek(config: &Active, outgoing: &Outgoing) -> Result<openai::Peek, Refusal> {
     if outgoing.path.path().starts_with(AUDIO) {
-        return Ok(openai::Peek::unknown());
+        let matters = config.models().matter();
+        let model = if matters { model::of_form(&outgoing.headers, &outgoing.body)? } else { None };
+        return Ok(openai::Peek { model, ..openai::Peek::unknown() });
     }
     openai::peek(&outgoing.body).map_err(|e| Refusal::BadBody(e.to_string()))
 }
@@ -296,5 +314,9 @@ fn compressed(headers: &HeaderMap) -> Option<String> {
     (!named.is_empty()).then(|| named.join(", "))
 }
 
+/// The list of models, and what comes before the name of one.
+const MODELS: &str = "/v1/models";
+/// Backends that are asked a question before it is given up.
+const ASKED: usize = 2;
 /// Paths whose requests are not JSON.
 const AUDIO: &str = "/v1/audio/";

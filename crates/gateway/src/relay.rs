@@ -13,6 +13,7 @@ use hyper::body::{Body, Frame, Incoming, SizeHint};
 use memchr::memmem;
 use tokio::time::{Instant, Sleep};
 
+use crate::endpoint::Stay;
 use crate::metrics::Meter;
 use crate::permit::Permit;
 use crate::reply;
@@ -56,6 +57,8 @@ enum Failing {
 /// What ends together with the body.
 pub(crate) struct Work {
     pub(crate) permit: Permit,
+    /// Ends with the work, however that ends.
+    pub(crate) stay: Stay,
     pub(crate) meter: Meter,
     pub(crate) success: bool,
 }
@@ -65,6 +68,7 @@ impl Work {
         let shadow = self.permit.release(how, self.meter.used());
         self.meter.shadowed(shadow);
         self.meter.answered(how, self.success);
+        drop(self.stay);
     }
 }
 

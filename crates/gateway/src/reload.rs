@@ -100,8 +100,9 @@ impl Shared {
         let active = self.live.successor(config)?;
         // Who goes by the new configuration must find its tenants everywhere.
         self.metrics.reload(&active);
-        self.admission.reload(&active.scheduler(), active.shadow().as_ref());
+        self.pools.reload(&active);
         self.live.set(Arc::clone(&active));
+        self.pools.rewritten.notify_one();
         self.metrics.reloads().replaced(active.hash());
         Ok(())
     }

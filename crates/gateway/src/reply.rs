@@ -35,6 +35,10 @@ pub(crate) enum Refusal {
     BodyBroken,
     #[error("{0}")]
     BadBody(String),
+    #[error("the model '{0}' does not exist or is not served here; GET /v1/models lists those that are")]
+    UnknownModel(String),
+    #[error("the request must name a model; GET /v1/models lists those that are served")]
+    NoModel,
     /// By the scheduler; the tenant's name where the reason is a bound of its own.
     #[error("{}", rejected(.0, .1.as_deref()))]
     Rejected(Rejection, Option<String>),
@@ -42,6 +46,11 @@ pub(crate) enum Refusal {
     DeadlineLost,
     #[error("the backend failed: {0}")]
     Upstream(#[source] UpstreamError),
+    /// It failed, and then there was no other one.
+    #[error("the backend failed, and no other one is up: {0}")]
+    Stranded(String),
+    #[error("the backend has gone")]
+    Gone,
 }
 
 fn rejected(rejection: &Rejection, tenant: Option<&str>) -> String {
@@ -91,22 +100,26 @@ impl Refusal {
             Self::BodyTooSlow { .. } => "body_timeout",
             Self::BodyBroken => "body_broken",
             Self::BadBody(_) => "bad_body",
+            Self::UnknownModel(_) => "model_not_found",
+            Self::NoModel => "model_missing",
             Self::Rejected(rejection, _) => rejection.reason.name(),
             Self::Upstream(UpstreamError::ConnectTimeout(_) | UpstreamError::HeadTimeout(_)) => "backend_timeout",
             Self::DeadlineLost => DEADLINE_LOST,
-            Self::Upstream(_) => BACKEND_FAILED,
+            Self::Upstream(_) | Self::Stranded(_) | Self::Gone => BACKEND_FAILED,
         }
     }
 
     /// The status; `infeasible` is that of limits that cannot be met.
     pub(crate) fn status(&self, infeasible: StatusCode) -> StatusCode {
         match self {
-            Self::UnknownPath => StatusCode::NOT_FOUND,
+            Self::UnknownPath | Self::UnknownModel(_) => StatusCode::NOT_FOUND,
             Self::WrongMethod { .. } => StatusCode::METHOD_NOT_ALLOWED,
             Self::Encoded(_) => StatusCode::UNSUPPORTED_MEDIA_TYPE,
             Self::BodyTooLarge { .. } => StatusCode::PAYLOAD_TOO_LARGE,
             Self::BodyTooSlow { .. } => StatusCode::REQUEST_TIMEOUT,
-            Self::Host | Self::BadHeader { .. } | Self::BodyBroken | Self::BadBody(_) => StatusCode::BAD_REQUEST,
+            Self::Host | Self::BadHeader { .. } | Self::BodyBroken | Self::BadBody(_) | Self::NoModel => {
+                StatusCode::BAD_REQUEST
+            }
             Self::Rejected(rejection, _) => match rejection.reason {
                 RejectReason::SloInfeasible => infeasible,
                 RejectReason::PredictedLate
@@ -118,7 +131,7 @@ impl Refusal {
             Self::DeadlineLost | Self::Upstream(UpstreamError::ConnectTimeout(_) | UpstreamError::HeadTimeout(_)) => {
                 StatusCode::GATEWAY_TIMEOUT
             }
-            Self::Upstream(_) => StatusCode::BAD_GATEWAY,
+            Self::Upstream(_) | Self::Stranded(_) | Self::Gone => StatusCode::BAD_GATEWAY,
         }
     }
 
@@ -129,6 +142,11 @@ impl Refusal {
             status if status.is_server_error() => "server_error",
             _ => "invalid_request_error",
         }
+    }
+
+    /// The field of the body that it is about.
+    fn parameter(&self) -> Option<&'static str> {
+        matches!(self, Self::UnknownModel(_) | Self::NoModel).then_some("model")
     }
 
     /// Whether the rest of the connection cannot be trusted or is not wanted.
@@ -178,7 +196,7 @@ impl Refusal {
         let body = serde_json::json!({ "error": {
             "message": self.to_string(),
             "type": Self::kind(status),
-            "param": null,
+            "param": self.parameter(),
             "code": self.code(),
         }});
         let mut response = Response::new(Full::from(body.to_string()));

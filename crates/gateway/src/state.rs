@@ -3,6 +3,7 @@
 //! The file is replaced as a whole: what is written goes to a file beside it, which then takes its name. So a
 //! crash leaves the last state, or the one before it. A file that cannot be read is put aside, not overwritten.
 
+use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
@@ -10,12 +11,13 @@ use std::sync::Arc;
 
 use elasticserve_core::ids::TenantId;
 use elasticserve_core::sched::Learned;
+use serde::{Deserialize, Serialize};
 use tokio_util::sync::CancellationToken;
 
-use crate::admit::Admission;
 use crate::config::{State, Tenant};
 use crate::live::Live;
 use crate::metrics::{Kept, Metrics};
+use crate::pool::{Pool, Pools};
 
 /// The most bytes of a state file that are read: far more than the bounds of what is learned can fill.
 const MAX_BYTES: u64 = 256 << 20;
@@ -24,15 +26,10 @@ const MAX_BYTES: u64 = 256 << 20;
 ///
 /// # Errors
 /// Those of reading, putting aside or writing the file.
-pub(crate) fn restore(
-    state: &State,
-    tenants: &[Tenant],
-    admission: &Arc<Admission>,
-    metrics: &Metrics,
-) -> io::Result<()> {
+pub(crate) fn restore(state: &State, tenants: &[Tenant], pools: &Pools, metrics: &Metrics) -> io::Result<()> {
     let kept = match read(&state.file)? {
         None => Kept::Fresh,
-        Some(text) => match take(&text, tenants, admission) {
+        Some(text) => match take(&text, tenants, pools) {
             Ok(()) => Kept::Restored,
             Err(problem) => {
                 let aside = beside(&state.file, ".bad");
@@ -47,7 +44,7 @@ pub(crate) fn restore(
     };
     metrics.state_is(kept);
     tracing::info!(file = %state.file.display(), ?kept, "state");
-    write(&state.file, &text(tenants, admission)?)
+    write(&state.file, &text(tenants, pools)?)
 }
 
 fn read(file: &Path) -> io::Result<Option<String>> {
@@ -62,15 +59,35 @@ fn read(file: &Path) -> io::Result<Option<String>> {
     Ok(Some(String::from_utf8_lossy(&bytes).into_owned()))
 }
 
-fn take(text: &str, tenants: &[Tenant], admission: &Admission) -> Result<(), String> {
-    let learned: Learned = serde_json::from_str(text).map_err(|e| e.to_string())?;
-    let place = |name: &str| tenants.iter().position(|t| t.name == name).map(|i| TenantId(i as u16));
-    admission.restore(&learned, place).map_err(|e| e.to_string())
+/// What several pools have learned; one alone is written as it is.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ByPool {
+    pools: BTreeMap<String, Learned>,
 }
 
-fn text(tenants: &[Tenant], admission: &Admission) -> io::Result<String> {
-    let learned = admission.learned(|id| tenants.get(id.index()).map(|t| t.name.clone()));
-    Ok(serde_json::to_string(&learned)? + "\n")
+fn take(text: &str, tenants: &[Tenant], pools: &Pools) -> Result<(), String> {
+    let place = |name: &str| tenants.iter().position(|t| t.name == name).map(|i| TenantId(i as u16));
+    if let [only] = pools.all() {
+        let learned: Learned = serde_json::from_str(text).map_err(|e| e.to_string())?;
+        return only.admission.restore(&learned, place).map_err(|e| e.to_string());
+    }
+    let read: ByPool = serde_json::from_str(text).map_err(|e| e.to_string())?;
+    for pool in pools.all() {
+        if let Some(learned) = read.pools.get(&pool.name) {
+            pool.admission.restore(learned, place).map_err(|e| format!("pool {}: {e}", pool.name))?;
+        }
+    }
+    Ok(())
+}
+
+fn text(tenants: &[Tenant], pools: &Pools) -> io::Result<String> {
+    let learned = |pool: &Pool| pool.admission.learned(|id| tenants.get(id.index()).map(|t| t.name.clone()));
+    let text = match pools.all() {
+        [only] => serde_json::to_string(&learned(only)),
+        all => serde_json::to_string(&ByPool { pools: all.iter().map(|p| (p.name.clone(), learned(p))).collect() }),
+    };
+    Ok(text? + "\n")
 }
 
 /// Replaces the file.
@@ -92,7 +109,7 @@ fn beside(file: &Path, ending: &str) -> PathBuf {
 pub(crate) struct Keeper {
     pub(crate) state: State,
     pub(crate) live: Arc<Live>,
-    pub(crate) admission: Arc<Admission>,
+    pub(crate) pools: Arc<Pools>,
     pub(crate) metrics: Arc<Metrics>,
 }
 
@@ -118,6 +135,6 @@ impl Keeper {
     }
 
     fn write(&self) -> io::Result<()> {
-        write(&self.state.file, &text(&self.live.now().tenants, &self.admission)?)
+        write(&self.state.file, &text(&self.live.now().tenants, &self.pools)?)
     }
 }

@@ -56,7 +56,7 @@ impl Task {
         Self { tenant, named: wishes.tenant.is_some(), input, output, slo, bound }
     }
 
-    pub(crate) fn offer(&self, wishes: &Wishes, bytes: u64) -> Offer {
+    pub(crate) fn offer(&self, wishes: &Wishes, bytes: u64, affinity: Option<u64>) -> Offer {
         let (output, hint) = match self.output {
             Output::Declared(tokens, _) => (Some(tokens.max(1)), None),
             Output::Limited(limit) => (None, Some(limit)),
@@ -71,6 +71,7 @@ impl Task {
             output,
             hint,
             slo: self.bound,
+            affinity,
         }
     }
 

@@ -109,7 +109,7 @@ async fn a_backends_own_error_passes_through_with_its_status_and_body() {
 }
 
 /// Reads one request to the end of its body, which has a `content-length`.
-async fn read_request(stream: &mut tokio::net::TcpStream) -> Option<String> {
+pub(super) async fn read_request(stream: &mut tokio::net::TcpStream) -> Option<String> {
     let mut bytes = Vec::new();
     loop {
         let text = String::from_utf8_lossy(&bytes).into_owned();

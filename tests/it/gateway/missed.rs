@@ -167,8 +167,9 @@ async fn what_the_shadow_decides_is_counted_by_tenant_and_written_down() {
     for (live, shadow, count) in
         [("admitted", "admitted", 1), ("admitted", "refused", 1), ("refused", "admitted", 0), ("refused", "refused", 0)]
     {
-        let line =
-            format!(r#"elasticserve_shadow_decisions_total{{tenant="gold",live="{live}",shadow="{shadow}"}} {count}"#);
+        let line = format!(
+            r#"elasticserve_shadow_decisions_total{{pool="default",tenant="gold",live="{live}",shadow="{shadow}"}} {count}"#
+        );
         assert!(text.contains(&line), "{line}\nin\n{text}");
     }
     gateway.stop().await;

@@ -2,14 +2,21 @@
 
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a helper of a test that cannot go on says so")]
 
+mod breaker;
 mod determinism;
+mod discovery;
+mod engine;
+mod failover;
 mod failures;
+mod faults;
 mod leaving;
 mod lifecycle;
 mod limits;
 mod missed;
 mod permits;
+mod pools;
 mod replay;
+mod restart;
 mod state;
 mod streaming;
 mod tenants;

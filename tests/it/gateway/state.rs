@@ -87,13 +87,14 @@ async fn a_restart_keeps_what_was_learned_and_a_file_that_is_no_state_is_put_asi
         file.display()
     );
     std::fs::write(&config, text).unwrap();
-    let learned = |of: &str| format!("elasticserve_learned_output_tokens{{tenant=\"default\",of=\"{of}\"}}");
+    let learned =
+        |of: &str| format!("elasticserve_learned_output_tokens{{pool=\"default\",tenant=\"default\",of=\"{of}\"}}");
 
     let first = Program::start(&config);
     assert!(first.metrics().await.contains("elasticserve_state{result=\"fresh\"} 1"));
     answers(&first, &mut backend, 40).await;
     let before = first.metrics().await;
-    let finished = "elasticserve_learned_samples{tenant=\"default\",of=\"finished\"}";
+    let finished = "elasticserve_learned_samples{pool=\"default\",tenant=\"default\",of=\"finished\"}";
     assert_eq!(line(&before, finished).rsplit(' ').next(), Some("40"));
     let p50: f64 = line(&before, &learned("p50")).rsplit(' ').next().unwrap().parse().unwrap();
     assert!((30.0..55.0).contains(&p50), "half of 2, 4, … 80 are no longer than 40: {p50}");

@@ -281,7 +281,7 @@ async fn every_tenant_has_its_figures_and_every_request_its_line_without_its_wor
         r#"elasticserve_ttft_seconds_count{tenant="gold"} 1"#,
         r#"elasticserve_queue_wait_seconds_count{tenant="gold"} 1"#,
         r#"elasticserve_queue_wait_seconds_count{tenant="strict"} 0"#,
-        "elasticserve_live_tpot_seconds 0.01",
+        "elasticserve_live_tpot_seconds{pool=\"default\"} 0.01",
         "elasticserve_dropped_decisions_total 0",
     ] {
         assert!(text.contains(line), "{line}\nin\n{text}");

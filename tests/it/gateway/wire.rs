@@ -145,11 +145,11 @@ async fn the_admin_listener_has_probes_and_metrics_and_the_data_port_has_neither
         r#"elasticserve_tokens_total{tenant="default",direction="input"} 3"#,
         r#"elasticserve_ttft_seconds_count{tenant="default"} 1"#,
         r#"elasticserve_tpot_seconds_count{tenant="default"} 1"#,
-        "elasticserve_queue_depth 0",
+        "elasticserve_queue_depth{pool=\"default\"} 0",
     ] {
         assert!(text.contains(line), "{line}\nin\n{text}");
     }
-    assert!(text.contains("elasticserve_permits{backend="), "{text}");
+    assert!(text.contains("elasticserve_permits{pool=\"default\",backend="), "{text}");
     gateway.stop().await;
 }
 

@@ -84,7 +84,7 @@ async fn offer(plan: &Plan, budget: Option<Span>, folder: &Path) {
             let mut raw = RawConfig {
                 listen: Some(ANY_PORT.to_string()),
                 admin: Some(ANY_PORT.to_string()),
-                backends: Some(vec![RawBackend { url, permits: Some(PERMITS) }]),
+                backends: Some(vec![RawBackend { url, permits: Some(PERMITS), ..RawBackend::default() }]),
                 ..RawConfig::default()
             };
             raw.queue.budget = Some(format!("{}ns", budget.as_nanos()));

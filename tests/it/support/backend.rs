@@ -1,9 +1,11 @@
 //! A backend under the test's control: every request becomes a [`Call`], answered step by step.
 
+use std::collections::BTreeMap;
 use std::future::Future;
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
@@ -70,6 +72,17 @@ impl Backend {
         (backend, Arc::new(PipeDial { calls, tasks, stop }))
     }
 
+    /// Backends at the other ends of in-memory pipes, by the names that they are dialled by.
+    pub(crate) fn by_name(names: &[&str]) -> (Vec<Self>, Arc<NamedDial>) {
+        let (mut backends, mut dials) = (Vec::new(), BTreeMap::new());
+        for name in names {
+            let (backend, dial) = Self::on_pipes();
+            backends.push(backend);
+            dials.insert((*name).to_owned(), (dial, AtomicBool::new(false)));
+        }
+        (backends, Arc::new(NamedDial { dials }))
+    }
+
     fn new() -> (Self, mpsc::UnboundedSender<Call>, TaskTracker, tokio_util::sync::CancellationToken) {
         let (sender, calls) = mpsc::unbounded_channel();
         let (tasks, stop) = (TaskTracker::new(), tokio_util::sync::CancellationToken::new());
@@ -78,16 +91,18 @@ impl Backend {
 
     /// The next request that is not a health probe.
     pub(crate) async fn call(&mut self) -> Call {
-        let next = async {
-            loop {
-                let call = self.calls.recv().await.unwrap();
-                if call.head.uri.path() != "/health" {
-                    return call;
-                }
-                call.respond(200, &[]).finish();
+        super::soon("a request reaches the backend", self.next_call()).await.unwrap()
+    }
+
+    /// The same, however long it takes.
+    pub(crate) async fn next_call(&mut self) -> Option<Call> {
+        loop {
+            let call = self.calls.recv().await?;
+            if call.head.uri.path() != "/health" {
+                return Some(call);
             }
-        };
-        super::soon("a request reaches the backend", next).await
+            call.respond(200, &[]).finish();
+        }
     }
 
     /// Whether a request has come that was not taken yet.
@@ -109,6 +124,27 @@ impl Dial for PipeDial {
         let serving = serve(theirs, self.calls.clone());
         self.tasks.spawn(self.stop.clone().run_until_cancelled_owned(serving));
         Box::pin(async move { Ok(Box::new(ours) as Box<dyn Stream>) })
+    }
+}
+
+/// Connects to backends by their names.
+pub(crate) struct NamedDial {
+    dials: BTreeMap<String, (Arc<PipeDial>, AtomicBool)>,
+}
+
+impl NamedDial {
+    /// From here on connections to a backend are refused, or are not.
+    pub(crate) fn refuse(&self, name: &str, refuse: bool) {
+        self.dials[name].1.store(refuse, Ordering::Relaxed);
+    }
+}
+
+impl Dial for NamedDial {
+    fn dial(&self, authority: &Authority) -> DialFuture {
+        match self.dials.get(authority.as_str()) {
+            Some((dial, refuse)) if !refuse.load(Ordering::Relaxed) => dial.dial(authority),
+            _ => Box::pin(async { Err(io::Error::from(io::ErrorKind::ConnectionRefused)) }),
+        }
     }
 }
 

@@ -1,21 +1,29 @@
 //! A gateway in front of a scripted backend: over pipes on a paused clock, or over sockets.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 
+use bytes::Bytes;
 use elasticserve_gateway::config::{RawBackend, RawConfig};
 use elasticserve_gateway::{Gateway, Service};
+use http::Request;
+use http_body_util::Full;
 use tokio::io::DuplexStream;
 use tokio::task::JoinSet;
 
-use super::backend::Backend;
-use super::client::Client;
+use super::backend::{Backend, NamedDial};
+use super::client::{Answer, Client};
 
 /// Settings with ports that the system picks.
 pub(crate) fn settings(backend: &str, permits: u32) -> RawConfig {
     RawConfig {
         listen: Some("127.0.0.1:0".into()),
         admin: Some("127.0.0.1:0".into()),
-        backends: Some(vec![RawBackend { url: format!("http://{backend}"), permits: Some(permits) }]),
+        backends: Some(vec![RawBackend {
+            url: format!("http://{backend}"),
+            permits: Some(permits),
+            ..RawBackend::default()
+        }]),
         ..RawConfig::default()
     }
 }
@@ -39,6 +47,24 @@ impl Piped {
         (Self { service, tasks }, backend)
     }
 
+    /// A gateway and several backends, by their names; `text` is the rest of the configuration.
+    pub(crate) fn over(names: &[&str], text: &str) -> (Self, Vec<Backend>, Arc<NamedDial>) {
+        let (backends, dial) = Backend::by_name(names);
+        let raw = RawConfig { listen: Some("127.0.0.1:0".into()), ..RawConfig::from_toml(text).unwrap() };
+        let service = Service::new(raw.check().unwrap(), Arc::clone(&dial) as Arc<dyn elasticserve_gateway::Dial>);
+        let mut tasks = JoinSet::new();
+        let timer = service.clone();
+        tasks.spawn(async move { timer.run_timer().await });
+        (Self { service, tasks }, backends, dial)
+    }
+
+    /// Sends a request on a connection of its own, in the background.
+    pub(crate) fn send(&mut self, request: Request<Full<Bytes>>) -> Sending {
+        let (connection, mut sending) = (self.connect(), JoinSet::new());
+        sending.spawn(async move { Client::over(connection).await.send(request).await.unwrap() });
+        Sending(sending)
+    }
+
     /// A new client connection.
     pub(crate) async fn client(&mut self) -> Client {
         Client::over(self.connect()).await
@@ -58,6 +84,16 @@ impl Piped {
 
     pub(crate) fn in_use(&self) -> u32 {
         self.service.load().1.iter().map(|(in_use, _)| in_use).sum()
+    }
+}
+
+/// A request under way. Dropping it closes its connection.
+pub(crate) struct Sending(JoinSet<Answer>);
+
+impl Sending {
+    /// The head of the answer.
+    pub(crate) async fn answer(mut self) -> Answer {
+        super::soon("an answer comes", self.0.join_next()).await.unwrap().unwrap()
     }
 }
 

@@ -5,11 +5,11 @@ use std::net::SocketAddr;
 
 use elasticserve_core::slo::Slo;
 use elasticserve_core::time::Span;
-use http::{StatusCode, Uri};
+use http::StatusCode;
 
 use super::policy;
-use super::raw::{Lengths, RawBackend, RawConfig, RawSlo, RawState, RawTimeouts};
-use super::{Backend, Config, ConfigError, Fixed, State, Timeouts, tenants, value};
+use super::raw::{Lengths, RawConfig, RawSlo, RawState, RawTimeouts};
+use super::{Config, ConfigError, Fixed, State, Timeouts, backends, tenants, value};
 
 impl RawConfig {
     /// Checks everything, fills in the defaults, and reads the engine profile if a file is named.
@@ -17,20 +17,15 @@ impl RawConfig {
     /// # Errors
     /// The first [`ConfigError`]: a value that is out of range, or does not go with another.
     pub fn check(self) -> Result<Config, ConfigError> {
-        let Self { listen, admin, tenants_file, default_tenant, backends, tenants, queue, .. } = self;
+        let Self { listen, admin, tenants_file, default_tenant, backends: servers, tenants, queue, .. } = self;
         let Self { predict, limits, timeouts, slo, state, log, reload, files, .. } = self;
+        let Self { pools, default_pool, health, engines, .. } = self;
         if tenants_file.is_some() {
             return Err(value("tenants_file", "has not been read; it needs a configuration file beside it"));
         }
-        let backends = backends.unwrap_or_default();
-        if backends.is_empty() {
-            return Err(value("backends", "at least one is needed, such as --backend http://127.0.0.1:8000"));
-        }
-        if backends.len() > usize::from(u16::MAX) {
-            return Err(value("backends", "at most 65,535"));
-        }
-        let checked: Result<Vec<Backend>, ConfigError> =
-            backends.into_iter().enumerate().map(|(i, b)| b.check(&format!("backends[{i}]"))).collect();
+        let pools = backends::check_pools(pools)?;
+        let default_pool = backends::check_default_pool(default_pool.as_deref(), &pools)?;
+        let checked = backends::check_backends(servers, &pools, &engines)?;
         let slo = slo.check("slo")?;
         let (tenants, default_tenant) =
             tenants::check(tenants, default_tenant.as_deref(), slo, queue.on_miss.unwrap_or_default())?;
@@ -47,11 +42,15 @@ impl RawConfig {
             state,
             decisions: log.decisions,
             watch: reload.watch.unwrap_or(true),
+            pools: pools.iter().map(|p| p.name.clone()).collect(),
         };
         Ok(Config {
             fixed,
             files,
-            backends: checked?,
+            backends: checked,
+            pools,
+            default_pool,
+            watch: health.check()?,
             tenants,
             default_tenant,
             order: policy.order,
@@ -111,30 +110,6 @@ fn check_classes(raw: Option<BTreeMap<String, u32>>) -> Result<BTreeMap<String, 
         }
     }
     Ok(classes)
-}
-
-impl RawBackend {
-    fn check(self, key: &str) -> Result<Backend, ConfigError> {
-        let url_key = format!("{key}.url");
-        let example = "write a base URL such as http://127.0.0.1:8000";
-        let uri: Uri = self.url.parse().map_err(|e| value(&url_key, &format!("'{}': {e}; {example}", self.url)))?;
-        match uri.scheme_str() {
-            Some("http") => {}
-            Some("https") => return Err(value(&url_key, "https:// backends are not supported yet; use http://")),
-            _ => return Err(value(&url_key, &format!("'{}' has no http:// in front; {example}", self.url))),
-        }
-        let Some(authority) = uri.authority().filter(|a| !a.host().is_empty() && !a.as_str().contains('@')) else {
-            return Err(value(&url_key, &format!("'{}' needs a host and no user name; {example}", self.url)));
-        };
-        if uri.query().is_some() {
-            return Err(value(&url_key, &format!("'{}' must not have a query; {example}", self.url)));
-        }
-        // Requests carry the /v1 themselves, so a base that ends in it is taken as meant without.
-        let path = uri.path().trim_end_matches('/');
-        let base_path = path.strip_suffix("/v1").unwrap_or(path).to_owned();
-        let permits = positive(&format!("{key}.permits"), self.permits.unwrap_or(Config::DEFAULT_PERMITS))?;
-        Ok(Backend { authority: authority.clone(), base_path, permits })
-    }
 }
 
 impl RawTimeouts {

@@ -6,10 +6,10 @@ use elasticserve_core::time::Span;
 
 use super::policy::compares_costs;
 use super::raw::{
-    RawAdmission, RawBackend, RawConfig, RawLimits, RawLog, RawPredict, RawQueue, RawReload, RawSlo, RawStall,
-    RawState, RawTenant, RawTimeouts,
+    Affinity, Discovery, RawAdmission, RawBackend, RawConfig, RawHealth, RawLimits, RawLog, RawPool, RawPredict,
+    RawQueue, RawReload, RawSlo, RawStall, RawState, RawTenant, RawTimeouts,
 };
-use super::{Config, ConfigError};
+use super::{Config, ConfigError, Pool, Watch};
 
 impl Config {
     /// All values in effect as TOML. Reading it gives the same configuration, without any other file.
@@ -25,6 +25,12 @@ impl Config {
         let backend = |b: &super::Backend| RawBackend {
             url: format!("http://{}{}", b.authority, b.base_path),
             permits: Some(b.permits),
+            pool: self.pools.get(b.pool).map(|p| p.name.clone()),
+            weight: Some(b.weight.get()),
+            profile: b.profile.as_ref().map(|(name, _)| name.clone()),
+            discover: b.look_up.map(|_| Discovery::Dns),
+            interval: b.look_up.and_then(exact),
+            engine: b.engine.as_ref().map(|(name, _)| name.clone()),
         };
         let tenant = |t: &super::Tenant| RawTenant {
             name: t.name.clone(),
@@ -42,7 +48,11 @@ impl Config {
             admin: Some(self.fixed.admin.to_string()),
             tenants_file: None,
             default_tenant: self.tenants.get(self.default_tenant.index()).map(|t| t.name.clone()),
+            default_pool: self.default_pool.and_then(|place| self.pools.get(place)).map(|p| p.name.clone()),
             backends: Some(self.backends.iter().map(backend).collect()),
+            pools: Some(self.pools.iter().map(pool).collect()),
+            health: health(&self.watch),
+            engines: self.backends.iter().filter_map(|b| b.engine.clone()).collect(),
             tenants: Some(self.tenants.iter().filter(|t| !t.retired).map(tenant).collect()),
             queue: self.queue(),
             predict: self.cost_model(),
@@ -112,6 +122,31 @@ impl Config {
             lengths: predict.map(|_| self.lengths),
             stall: price.map(|p| stall(&p.stall)),
         }
+    }
+}
+
+fn pool(pool: &Pool) -> RawPool {
+    let has_affinity = pool.affinity != Affinity::None;
+    RawPool {
+        name: pool.name.clone(),
+        models: pool.models.as_ref().map(|models| models.iter().cloned().collect()),
+        profile: pool.profile.as_ref().map(|p| p.name.clone()),
+        affinity: Some(pool.affinity),
+        affinity_slack: if has_affinity { exact(pool.affinity_slack) } else { None },
+        prefix_bytes: Some(pool.prefix_bytes).filter(|_| pool.affinity == Affinity::Prefix),
+    }
+}
+
+fn health(watch: &Watch) -> RawHealth {
+    RawHealth {
+        path: Some(watch.path.to_string()),
+        interval: exact(watch.interval),
+        timeout: exact(watch.timeout),
+        probes: Some(watch.gate.probes),
+        failures: Some(watch.gate.failures),
+        open: exact(watch.gate.open),
+        slow_start: exact(watch.gate.slow_start),
+        metrics_interval: exact(watch.metrics_interval),
     }
 }
 

@@ -11,6 +11,7 @@ use super::{ConfigError, ShadowPolicy, value};
 /// The engine that costs are compared by where none is named: `wfq` and `shortest-first` look at the
 /// proportions between requests only.
 const COMPARED_BY: &str = "gb10-qwen3-8b-fp8";
+const PROFILE: &str = "predict.profile";
 /// How long a class may hold back what came before it, unless set.
 const GUARD: Span = Span::from_secs(10);
 /// The greatest number in a stall, far above any engine's.
@@ -36,7 +37,7 @@ pub(super) fn check(queue: &RawQueue, raw: &RawPredict) -> Result<Policy, Config
         return Err(value("queue.guard", "goes with order = \"priority\" only; set that, or leave it out"));
     }
     let guard = optional_span("queue.guard", queue.guard.as_deref())?.unwrap_or(GUARD);
-    let engine = raw.profile.as_deref().map(profile).transpose()?;
+    let engine = raw.profile.as_deref().map(|name| profile(PROFILE, name)).transpose()?;
     let given = cost(raw, engine.as_ref())?;
     if let Some(rules) = all.iter().find(|r| r.admission.predicts()).filter(|_| given.is_none()) {
         return Err(needs_a_profile(*rules));
@@ -65,7 +66,7 @@ pub(super) fn check(queue: &RawQueue, raw: &RawPredict) -> Result<Policy, Config
         lengths: raw.lengths.unwrap_or_default(),
         cost: match given {
             Some(cost) => cost,
-            None => CostModel::from_profile(&profile(COMPARED_BY)?),
+            None => CostModel::from_profile(&profile(PROFILE, COMPARED_BY)?),
         },
     })
 }
@@ -170,8 +171,7 @@ fn cost(raw: &RawPredict, engine: Option<&Profile>) -> Result<Option<CostModel>,
     }))
 }
 
-fn profile(name: &str) -> Result<Profile, ConfigError> {
-    let key = "predict.profile";
+pub(super) fn profile(key: &str, name: &str) -> Result<Profile, ConfigError> {
     if is_file(name) {
         let text = std::fs::read_to_string(name).map_err(|e| value(key, &format!("{name}: {e}")))?;
         Profile::from_toml(&text).map_err(|e| value(key, &format!("{name}: {e}")))

@@ -16,7 +16,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-pub use backends::RawBackend;
+pub use backends::{Affinity, Discovery, RawBackend, RawEngine, RawEngines, RawHealth, RawPool};
 pub(super) use file::is_file;
 pub use limits::RawLimits;
 pub use log::RawLog;
@@ -40,8 +40,12 @@ pub struct RawConfig {
     pub tenants_file: Option<PathBuf>,
     /// The tenant of requests that name none, or one that is not known.
     pub default_tenant: Option<String>,
+    /// The pool of requests that name no model, where there are several.
+    pub default_pool: Option<String>,
     /// The servers behind the gateway.
     pub backends: Option<Vec<RawBackend>>,
+    /// Which of them serve what.
+    pub pools: Option<Vec<RawPool>>,
     /// Whose requests there are.
     pub tenants: Option<Vec<RawTenant>>,
     /// What may wait, who goes next and what is turned away.
@@ -53,6 +57,12 @@ pub struct RawConfig {
     /// Bounds on what clients may send.
     #[serde(default)]
     pub limits: RawLimits,
+    /// How backends are watched.
+    #[serde(default)]
+    pub health: RawHealth,
+    /// The metrics of engines that are not built in.
+    #[serde(default)]
+    pub engines: RawEngines,
     /// When to give up.
     #[serde(default)]
     pub timeouts: RawTimeouts,

@@ -340,3 +340,105 @@ fn a_profile_is_looked_for_beside_the_configuration() {
     let config = RawConfig::from_file(&dir.path().join("g.toml")).unwrap().check().unwrap();
     assert_eq!(config.cost.idle_tpot, Span::from_millis_f64(41.063));
 }
+
+const POOLS: &str = "[[pools]]\nname = 'a'\nmodels = ['m', 'n']\n[[pools]]\nname = 'b'\nmodels = ['o']\n\
+    [[backends]]\nurl = 'http://h:1'\npool = 'a'\n[[backends]]\nurl = 'http://h:2/v1'\npool = 'b'\nweight = 3\n";
+
+#[test]
+fn one_pool_needs_no_word_and_serves_every_model() {
+    let config = check(BACKEND).unwrap();
+    let pool = &config.pools[0];
+    assert_eq!(
+        (config.pools.len(), pool.name.as_str(), &pool.models, pool.affinity),
+        (1, "default", &None, Affinity::None)
+    );
+    assert_eq!((config.backends[0].pool, config.backends[0].weight.get(), config.backends[0].look_up), (0, 1, None));
+}
+
+#[test]
+fn several_pools_name_their_models_and_backends_name_their_pool() {
+    let config = check(&format!("default_pool = 'b'\n{POOLS}")).unwrap();
+    assert_eq!(config.backends.iter().map(|b| (b.pool, b.weight.get())).collect::<Vec<_>>(), [(0, 1), (1, 3)]);
+    assert_eq!((config.default_pool, config.fixed.pools), (Some(1), vec!["a".to_owned(), "b".to_owned()]));
+    let engine = elasticserve_core::engine::Profile::built_in("single-worker").unwrap();
+    let text = POOLS.replacen("name = 'b'", "name = 'b'\nprofile = 'single-worker'", 1);
+    let priced = "[queue]\nadmission = 'price'\n[predict]\nprofile = 'gb10-qwen3-8b-fp8'\n";
+    let config = check(&format!("{text}{priced}")).unwrap();
+    let (usual, own) = (config.scheduler_of(0), config.scheduler_of(1));
+    assert_eq!((usual.cost, own.cost), (config.cost, CostModel::from_profile(&engine)));
+    assert_eq!(own.price.map(|p| p.stall), Some(Price::from_profile(&engine, 0.0).stall));
+    assert_ne!(own.price, usual.price);
+}
+
+#[test]
+fn pools_and_backends_that_do_not_fit_are_refused_by_key_with_what_would_be_right() {
+    let change = |from: &str, to: &str| POOLS.replacen(from, to, 1);
+    for (text, key, hint) in [
+        (change("models = ['o']\n", ""), "pools[1].models", "several pools"),
+        (change("models = ['o']", "models = ['n']"), "pools[1].models", "pool 'a'"),
+        (change("models = ['o']", "models = []"), "pools[1].models", "left out"),
+        (change("models = ['o']", "models = ['']"), "pools[1].models", "1 to 256"),
+        (change("name = 'b'", "name = 'a'"), "pools[1].name", "pools[0]"),
+        (change("name = 'b'", "name = 'b c'"), "pools[1].name", "letters"),
+        (change("pool = 'b'\n", ""), "backends[1].pool", "several pools"),
+        (change("pool = 'b'", "pool = 'c'"), "backends[1].pool", "a, b"),
+        (change("pool = 'b'", "pool = 'a'"), "pools[1]", "pool = \"b\""),
+        (change("weight = 3", "weight = 0"), "backends[1].weight", "1 or more"),
+        (change("weight = 3", "profile = 'h100'"), "backends[1].profile", "gb10-qwen3-8b-fp8"),
+        (change("weight = 3", "interval = '1s'"), "backends[1].interval", "discover"),
+        (change("weight = 3", "discover = 'dns'\ninterval = '1ms'"), "backends[1].interval", "100ms"),
+        (change("weight = 3", "discover = 'consul'"), "backends[1].discover", "dns"),
+        (change("weight = 3", "engine = 'tgi'"), "backends[1].engine", "vllm, sglang"),
+        (change("models = ['o']", "models = ['o']\nprefix_bytes = 9"), "pools[1].prefix_bytes", "affinity"),
+        (change("models = ['o']", "models = ['o']\naffinity_slack = '1s'"), "pools[1].affinity_slack", "affinity"),
+        (
+            change("models = ['o']", "models = ['o']\naffinity = 'session'\nprefix_bytes = 9"),
+            "pools[1].prefix_bytes",
+            "prefix",
+        ),
+        (
+            change("models = ['o']", "models = ['o']\naffinity = 'prefix'\nprefix_bytes = 0"),
+            "pools[1].prefix_bytes",
+            "1 to",
+        ),
+        (format!("default_pool = 'c'\n{POOLS}"), "default_pool", "a, b"),
+        (format!("pools = []\n{BACKEND}"), "pools", "1 to 64"),
+        (format!("{POOLS}[health]\npath = 'health'"), "health.path", "/health"),
+        (format!("{POOLS}[health]\nfailures = 0"), "health.failures", "1 or more"),
+        (format!("{POOLS}[health]\nopen = '0'"), "health.open", "more than 0"),
+    ] {
+        let message = check(&text).unwrap_err().to_string();
+        assert!(message.starts_with(&format!("{key}: ")) && message.contains(hint), "{text}: {message}");
+    }
+    for (text, unknown, known) in [
+        ("[[pool]]\nname = 'a'", "pool", "`pools`"),
+        ("[[pools]]\nname = 'a'\nmodel = ['m']", "model", "`models`"),
+        ("[[pools]]\nname = 'a'\naffinity = 'sessions'", "sessions", "`session`"),
+        ("[health]\nslowstart = '1s'", "slowstart", "`slow_start`"),
+        ("[engines.x]\nrunnin = 'a'", "runnin", "`running`"),
+    ] {
+        let message = with(text).unwrap_err().to_string();
+        assert!(message.contains(unknown) && message.contains(&format!("did you mean {known}")), "{message}");
+    }
+}
+
+#[test]
+fn the_effective_pools_and_backends_read_again_are_the_same() {
+    for more in [
+        "default_pool = 'a'\n",
+        "health = { path = '/ping?x=1', interval = '1s', probes = 7, slow_start = '0ms' }\n",
+        "engines = { mine = { running = 'r', waiting = 'w' } }\n",
+    ] {
+        let text = POOLS
+            .replacen("weight = 3", "engine = 'mine'\nprofile = 'single-worker'\ndiscover = 'dns'\ninterval = '3s'", 1)
+            .replacen(
+                "models = ['o']",
+                "models = ['o']\naffinity = 'prefix'\nprefix_bytes = 7\nprofile = 'single-worker'",
+                1,
+            );
+        let text = if more.starts_with("engines") { text } else { text.replace("'mine'", "'vllm'") };
+        let config = check(&format!("{more}{text}")).unwrap();
+        let effective = config.to_toml().unwrap();
+        assert_eq!(check(&effective).unwrap(), config, "{effective}");
+    }
+}

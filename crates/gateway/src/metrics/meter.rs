@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use elasticserve_core::ids::{BackendId, TenantId};
+use elasticserve_core::ids::TenantId;
 use elasticserve_core::openai::Usage;
 use elasticserve_core::outcome::How;
 use elasticserve_core::sched::{Used, Word};
@@ -61,12 +61,19 @@ impl Meter {
         }
     }
 
-    /// It got a permit of that backend after so long a wait.
-    pub(crate) fn granted(&mut self, backend: BackendId, waited: Span) {
+    /// It got a permit after so long a wait.
+    pub(crate) fn granted(&mut self, waited: Span) {
         self.metrics.waited(self.account.tenant, waited);
         let at_ms = self.so_far().as_millis_f64();
         if let Some(draft) = &mut self.account.draft {
-            draft.decision.decided = Decided { granted: true, reason: None, at_ms, backend: Some(backend.0) };
+            draft.decision.decided = Decided { granted: true, reason: None, at_ms, backend: None };
+        }
+    }
+
+    /// It goes to that backend, maybe because another one failed.
+    pub(crate) fn sent_to(&mut self, backend: u32) {
+        if let Some(draft) = &mut self.account.draft {
+            draft.decision.decided.backend = Some(backend);
         }
     }
 

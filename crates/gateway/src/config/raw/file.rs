@@ -25,7 +25,10 @@ impl RawConfig {
         let mut raw: Self = read_file(path)?;
         raw.files.push(path.to_owned());
         let folder = path.parent().unwrap_or(Path::new(""));
-        if let Some(profile) = raw.predict.profile.as_mut().filter(|p| is_file(p)) {
+        let of_pools = raw.pools.iter_mut().flatten().map(|p| &mut p.profile);
+        let of_backends = raw.backends.iter_mut().flatten().map(|b| &mut b.profile);
+        let profiles = of_pools.chain(of_backends).chain([&mut raw.predict.profile]);
+        for profile in profiles.flatten().filter(|p| is_file(p)) {
             *profile = folder.join(&*profile).to_string_lossy().into_owned();
             raw.files.push(PathBuf::from(&*profile));
         }
