@@ -142,8 +142,8 @@ impl Pools {
 }
 
 impl Pool {
-    /// Brings the backends of a source in line with what there should be; each comes with the number that it gets if
-    /// it is new and none has it.
+    /// Brings the backends of a source in line with what there should be; each comes with its place in the
+    /// configuration, which is its number at the start. `slowly` is whether that is over, and new ones start slowly.
     pub(crate) fn reconcile<'a>(
         &self,
         source: &Source,
@@ -151,7 +151,8 @@ impl Pool {
         watch: &Watch,
         slowly: bool,
     ) {
-        let mut stale: Vec<Arc<Endpoint>> = self.living().into_iter().filter(|e| e.source == *source).collect();
+        let (mut stale, others): (Vec<_>, Vec<_>) = self.living().into_iter().partition(|e| e.source == *source);
+        let (mut kept, mut new) = (others, Vec::new());
         for (number, backend) in wanted {
             let same = |e: &Arc<Endpoint>| {
                 let old = &e.backend;
@@ -162,9 +163,21 @@ impl Pool {
                     let endpoint = stale.swap_remove(place);
                     self.admission.change_backend(endpoint.seat, backend.policy());
                     self.change(&endpoint, |gate, _| gate.set(watch.gate, backend.permits));
+                    kept.push(endpoint);
                 }
-                None => self.add(number as u32, backend, source, watch, slowly),
+                None => new.push((number, backend)),
             }
+        }
+        // Where nobody else takes work there is nothing to spare.
+        let now = self.clock.now();
+        let slowly_now = slowly && kept.iter().any(|e| e.is_open(now));
+        for (number, backend) in new {
+            let number = if *source == Source::Written && !slowly {
+                number as u32
+            } else {
+                self.numbers.fetch_add(1, Ordering::Relaxed)
+            };
+            self.add(number, backend, source, watch, slowly_now);
         }
         stale.iter().for_each(|endpoint| self.remove(endpoint));
     }
@@ -173,8 +186,6 @@ impl Pool {
         let mut all = self.endpoints.write().unwrap_or_else(PoisonError::into_inner);
         // Who is granted a permit of it waits at the lock until it is in its place.
         let Some(seat) = self.admission.add_backend(backend.policy()) else { return };
-        let taken = *source != Source::Written || slowly;
-        let number = if taken { self.numbers.fetch_add(1, Ordering::Relaxed) } else { number };
         let endpoint =
             Arc::new(Endpoint::new(self.clock.now(), number, seat, backend.clone(), source.clone(), watch.gate));
         match all.get_mut(seat.index()) {

@@ -194,3 +194,44 @@ async fn a_session_stays_at_its_backend_while_that_has_a_seat() {
     }
     assert!(used.iter().all(|n| *n > 1), "sessions are spread: {used:?}");
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_reload_brings_backends_and_models_and_takes_them_without_cutting_what_runs() {
+    let text = |model: &str, backend: &str, permits: u32| {
+        format!(
+            "[[pools]]\nname = 'p'\nmodels = ['{model}']\n\
+             [[backends]]\nurl = 'http://{backend}'\npermits = {permits}\n"
+        )
+    };
+    let (mut gateway, mut backends, _, config) = Piped::reloading(&["a", "b"], &text("old", "a", 2));
+    let reload = |gateway: &Piped, text: String| {
+        *config.lock().unwrap() = text;
+        gateway.service.reload(elasticserve_gateway::Why::Admin)
+    };
+    let running = gateway.send(asking("\"old\""));
+    let responding = backends[0].call().await.stream();
+    let mut running = running.answer().await;
+    reload(&gateway, text("old", "a", 5)).unwrap();
+    assert_eq!(gateway.service.load().1, [(1, 5)], "the same backend with other permits");
+
+    reload(&gateway, text("new", "b", 20)).unwrap();
+    assert_eq!(gateway.service.load().1, [(0, 20)], "another one, the only one there is");
+    assert_eq!(gateway.send(asking("\"old\"")).answer().await.status, 404);
+    let sending = gateway.send(asking("\"new\""));
+    backends[1].call().await.json("{}");
+    let answer = sending.answer().await;
+    assert_eq!((answer.status.as_u16(), header(&answer.headers, "x-elasticserve-backend")), (200, Some("1")));
+    let both = format!("{}[[backends]]\nurl = 'http://a'\npermits = 30\n", text("new", "b", 20));
+    reload(&gateway, both).unwrap();
+    assert_eq!(gateway.service.load().1, [(0, 20), (0, 3)], "a further one starts slowly");
+    responding.event("{}");
+    responding.finish();
+    assert!(running.rest().await.1, "what ran is not cut");
+    until("all permits are back", || gateway.in_use() == 0).await;
+    gateway.service.audit().unwrap();
+
+    // Pools are set up once.
+    let other = text("new", "b", 20).replace("name = 'p'", "name = 'q'");
+    assert!(reload(&gateway, other).unwrap_err().to_string().contains("pools[].name"));
+    assert_eq!(gateway.send(asking("\"old\"")).answer().await.status, 404);
+}

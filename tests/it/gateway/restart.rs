@@ -21,7 +21,7 @@ const STRIDE: u64 = 60;
 
 async fn engine(at: SocketAddr) -> Server {
     let profile = Profile::built_in("single-worker").unwrap();
-    let config = MockConfig { profile, speed: 50.0, model: None, max_model_len: 4096 };
+    let config = MockConfig { profile, speed: 50.0, model: Some("m".into()), max_model_len: 4096 };
     Server::bind(config, at).await.unwrap()
 }
 

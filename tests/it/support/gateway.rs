@@ -1,7 +1,7 @@
 //! A gateway in front of a scripted backend: over pipes on a paused clock, or over sockets.
 
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
 use elasticserve_gateway::config::{RawBackend, RawConfig};
@@ -47,15 +47,25 @@ impl Piped {
         (Self { service, tasks }, backend)
     }
 
-    /// A gateway and several backends, by their names; `text` is the rest of the configuration.
+    /// A gateway and several backends, by their names; `text` is the rest of the configuration, which
+    /// [`Service::reload`] reads again.
     pub(crate) fn over(names: &[&str], text: &str) -> (Self, Vec<Backend>, Arc<NamedDial>) {
+        let (piped, backends, dial, _) = Self::reloading(names, text);
+        (piped, backends, dial)
+    }
+
+    /// The same, with a text that can be changed.
+    pub(crate) fn reloading(names: &[&str], text: &str) -> (Self, Vec<Backend>, Arc<NamedDial>, Arc<Mutex<String>>) {
         let (backends, dial) = Backend::by_name(names);
-        let raw = RawConfig { listen: Some("127.0.0.1:0".into()), ..RawConfig::from_toml(text).unwrap() };
-        let service = Service::new(raw.check().unwrap(), Arc::clone(&dial) as Arc<dyn elasticserve_gateway::Dial>);
+        let text = Arc::new(Mutex::new(text.to_owned()));
+        let read = Arc::clone(&text);
+        let source = move || RawConfig::from_toml(&read.lock().unwrap_or_else(PoisonError::into_inner))?.check();
+        let dialing = Arc::clone(&dial) as Arc<dyn elasticserve_gateway::Dial>;
+        let service = Service::from_source(Arc::new(source), dialing).unwrap();
         let mut tasks = JoinSet::new();
         let timer = service.clone();
         tasks.spawn(async move { timer.run_timer().await });
-        (Self { service, tasks }, backends, dial)
+        (Self { service, tasks }, backends, dial, text)
     }
 
     /// Sends a request on a connection of its own, in the background.
