@@ -57,7 +57,7 @@ impl Shared {
         let mut data = Vec::new();
         for (pool, described) in config.pools.iter().zip(described) {
             for name in pool.models.iter().flatten() {
-                let own = described.iter().find(|model| model["id"] == Value::from(name.as_str()));
+                let own = described.iter().find(|model| model["id"] == name.as_str());
                 let bare = || json!({ "id": name, "object": "model", "created": 0, "owned_by": "elasticserve" });
                 data.push(own.cloned().unwrap_or_else(bare));
             }

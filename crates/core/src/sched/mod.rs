@@ -57,7 +57,7 @@ pub use types::{
     Used,
 };
 
-use crate::ids::{BackendId, RequestId, TenantId};
+use crate::ids::{RequestId, TenantId};
 use crate::outcome::{How, RejectReason};
 use crate::time::{Span, Tick};
 use backends::{Backends, Wanted};

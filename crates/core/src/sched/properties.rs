@@ -5,7 +5,7 @@ use std::num::NonZeroU32;
 
 use super::*;
 use crate::engine::{Profile, Prompt};
-use crate::ids::TenantId;
+use crate::ids::{BackendId, TenantId};
 use crate::rng::{Random, Stream};
 use crate::sim::{GatewaySetup, Setup, run};
 use crate::slo::Slo;

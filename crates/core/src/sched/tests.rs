@@ -1,7 +1,7 @@
 use std::num::NonZeroU32;
 
 use super::*;
-use crate::ids::TenantId;
+use crate::ids::{BackendId, TenantId};
 
 fn tenant(weight: u32, max_permits: Option<u32>) -> TenantPolicy {
     TenantPolicy { weight: NonZeroU32::new(weight).unwrap(), max_permits, ..TenantPolicy::default() }

@@ -3,7 +3,7 @@ use std::num::NonZeroU32;
 
 use super::super::*;
 use crate::engine::Profile;
-use crate::ids::TenantId;
+use crate::ids::{BackendId, TenantId};
 use crate::rng::{Random, Stream};
 use crate::slo::Slo;
 
