@@ -6,7 +6,7 @@ mod flags;
 mod given;
 pub(crate) mod plan;
 pub(crate) mod progress;
-mod scenario;
+pub(crate) mod scenario;
 pub(crate) mod work;
 
 use std::collections::BTreeMap;
@@ -25,6 +25,7 @@ use elasticserve_load::{BaseUrl, LoadConfig, LoadError, Progress, Secret, Stop, 
 use elasticserve_report::{HTML_FILE, MARKDOWN_FILE, SUMMARY_FILE};
 use tokio::signal::unix::{SignalKind, signal};
 
+use self::scenario::{RunPart, TargetPart};
 use super::{BadConfig, say, say_error, start_logging};
 pub(crate) use args::Args;
 pub(crate) use given::Given;
@@ -57,6 +58,28 @@ pub(crate) fn run(mut args: Args, given: &Given) -> anyhow::Result<ExitCode> {
         Err(LoadError::StoppedEarly) => Ok(ExitCode::from(INTERRUPTED)),
         Err(error) => Err(error.into()),
     }
+}
+
+/// What the generator is told by `[target]` and `[run]` of a file, all else at the defaults of `load`: without a salt, and
+/// with a URL that stands for none.
+///
+/// # Errors
+/// [`BadConfig`] names the key and what would be right.
+pub(crate) fn config_of(
+    target: TargetPart,
+    run: RunPart,
+    prompts: Option<String>,
+    plan: &Plan,
+) -> anyhow::Result<LoadConfig> {
+    #[derive(clap::Parser)]
+    struct Defaults {
+        #[command(flatten)]
+        args: Args,
+    }
+    let flags = ["load", "--url", "http://127.0.0.1:1", "--request-rate", "1", "--num-prompts", "1", "--no-salt"];
+    let Defaults { mut args } = clap::Parser::try_parse_from(flags)?;
+    target.settings(run, prompts).map_err(BadConfig)?.fill(&mut args, &Given::default());
+    config(args, plan)
 }
 
 fn config(args: Args, plan: &Plan) -> anyhow::Result<LoadConfig> {

@@ -31,11 +31,15 @@ pub(super) fn with_settings(args: &WorkArgs) -> anyhow::Result<(Plan, Settings)>
     };
     let Scenario { work, settings } = Scenario::read(path, args)?;
     let bad = |problem: String| BadConfig(format!("--scenario {}: {problem}", path.display()));
-    let plan = match work {
-        Work::Mix(mix) => mix.plan().map_err(|e| bad(e.to_string()))?,
-        Work::Trace { path, options } => replay(&path, &options).map_err(|p| bad(format!("trace: {p}")))?,
-    };
-    Ok((plan, settings))
+    Ok((draw(work).map_err(bad)?, settings))
+}
+
+/// The plan of a scenario's work. The error says what is wrong with it.
+pub(super) fn draw(work: Work) -> Result<Plan, String> {
+    match work {
+        Work::Mix(mix) => mix.plan().map_err(|e| e.to_string()),
+        Work::Trace { path, options } => replay(&path, &options).map_err(|problem| format!("trace: {problem}")),
+    }
 }
 
 /// Writes a plan to a file, or to stdout, and its hash to stderr.

@@ -53,7 +53,9 @@ const PLAIN: [(&str, Column); 11] = [
 ];
 
 impl Column {
-    pub(super) fn from_name(name: &str) -> Option<Self> {
+    /// A figure by its name in the files of measurements.
+    #[must_use]
+    pub fn from_name(name: &str) -> Option<Self> {
         if let Some((_, column)) = PLAIN.iter().find(|(known, _)| *known == name) {
             return Some(*column);
         }
@@ -68,7 +70,8 @@ impl Column {
     }
 
     /// Every name, for messages.
-    pub(super) fn names() -> String {
+    #[must_use]
+    pub fn names() -> String {
         let plain: Vec<&str> = PLAIN.iter().map(|(name, _)| *name).collect();
         format!("{}, and ttft_p95, tpot_p95, e2e_p95 with any percentile", plain.join(", "))
     }

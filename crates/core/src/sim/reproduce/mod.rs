@@ -22,7 +22,7 @@ pub use pairs::{PairRow, PairTable, PublishedEffect};
 pub use published::{GatewayTimes, Published, PublishedError};
 pub use report::{Cell, Report};
 pub use scenario::{Deployment, Scenario};
-pub use traces::vllm_bench;
+pub use traces::{mixed_lengths, vllm_bench};
 
 use crate::engine::Profile;
 use crate::sched::AuditError;

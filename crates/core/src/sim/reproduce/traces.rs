@@ -39,8 +39,10 @@ pub fn vllm_bench(seed: u64, count: u32, rate: f64) -> Option<Vec<Span>> {
     rows.map(|row| row.get(1)?.parse::<f64>().ok().map(|unit| Span::from_secs_f64(unit / rate))).collect()
 }
 
-/// Prompt and answer lengths of the mixed workload, `None` where none are recorded.
-pub(super) fn mixed_lengths(seed: u64, count: u32) -> Option<Vec<(u32, u32)>> {
+/// Prompt and answer lengths of the mixed workload in the order of the arrivals, `None` where none are recorded: 200 for
+/// the seed 101.
+#[must_use]
+pub fn mixed_lengths(seed: u64, count: u32) -> Option<Vec<(u32, u32)>> {
     find(&MIXED, seed, count)?.map(|row| Some((row.get(1)?.parse().ok()?, row.get(2)?.parse().ok()?))).collect()
 }
 
