@@ -1,11 +1,6 @@
 //! ElasticServe: a gateway, a load generator and a simulator for shared LLM servers under overload.
 
 mod cmd;
-#[expect(
-    dead_code,
-    unused_imports,
-    reason = "`sim run` uses a part of it; `experiment`, `sweep` and `capacity` need the rest"
-)]
 mod lab;
 
 use std::process::ExitCode;
@@ -28,6 +23,8 @@ enum Verb {
     Compare(Box<cmd::compare::Args>),
     /// Overload a built-in engine server with and without the gateway, and compare.
     Demo(cmd::demo::Args),
+    /// Compare policies or servers over pairs of runs, and say what the difference is worth.
+    Experiment(cmd::experiment::Args),
     /// Tell what the gateway decided about a request, and why, from its decision log.
     Explain(cmd::explain::Args),
     /// Stand in front of OpenAI-compatible servers and admit what can be answered in time.
@@ -52,6 +49,7 @@ fn main() -> ExitCode {
         Verb::Check(args) => cmd::check::run(&args),
         Verb::Compare(args) => cmd::compare::run(&args),
         Verb::Demo(args) => cmd::demo::run(args),
+        Verb::Experiment(args) => cmd::experiment::run(&args),
         Verb::Explain(args) => cmd::explain::run(&args),
         Verb::Gateway(args) => cmd::gateway::run(args),
         Verb::Load(args) => cmd::load::run(*args, &given),

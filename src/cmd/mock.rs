@@ -131,7 +131,7 @@ fn parse_listen(text: &str) -> Result<SocketAddr, String> {
     text.parse().map_err(|_| "an IP address and a port are needed, such as 127.0.0.1:8000".into())
 }
 
-fn parse_speed(text: &str) -> Result<f64, String> {
+pub(super) fn parse_speed(text: &str) -> Result<f64, String> {
     match text.parse() {
         Ok(speed) if speed > 0.0 && speed <= 1000.0 => Ok(speed),
         _ => Err("the speed is a number above 0, at most 1000, such as 10".into()),

@@ -3,6 +3,7 @@
 pub(crate) mod check;
 pub(crate) mod compare;
 pub(crate) mod demo;
+pub(crate) mod experiment;
 pub(crate) mod explain;
 pub(crate) mod gateway;
 pub(crate) mod load;

@@ -61,13 +61,8 @@ impl Live {
         self.speed
     }
 
-    /// Where the engines are.
-    pub(crate) fn engines(&self) -> &[BaseUrl] {
-        &self.engines
-    }
-
     /// Ends what was started.
-    pub(crate) async fn close(self) {
+    pub(super) async fn close(self) {
         if let Some(mock) = self.mock {
             mock.stop().await;
         }

@@ -46,7 +46,7 @@ use elasticserve_load::{BaseUrl, Progress, Stop};
 
 pub(crate) use idle::{Quiet, Reset};
 use live::Live;
-pub(crate) use simulate::{describe, simulated_manifest, write_simulation};
+pub(crate) use simulate::{simulated_manifest, write_simulation};
 pub(crate) use simulator::Simulator;
 pub(crate) use terms::{Salt, Terms};
 pub(crate) use way::{Gate, Way, plan_policies, set_rules};
@@ -130,6 +130,13 @@ impl Lab {
         match self {
             Self::Simulator(simulator) => simulator.run(plan, way, terms, folder).map(Some),
             Self::Live(live) => live.run(plan, way, terms, folder, watch).await,
+        }
+    }
+
+    /// Ends what was started, in good order; dropping the lab kills it.
+    pub(crate) async fn close(self) {
+        if let Self::Live(live) = self {
+            live.close().await;
         }
     }
 

@@ -95,7 +95,7 @@ pub(crate) fn write_simulation(
 }
 
 /// The scheduler's settings in words.
-pub(crate) fn describe(settings: &Settings) -> String {
+fn describe(settings: &Settings) -> String {
     let permits: Vec<String> = settings.backends.iter().map(u32::to_string).collect();
     let budget = settings.budget.map_or_else(|| "none".to_owned(), |b| b.to_string());
     let weights: Vec<String> = settings.tenants.iter().map(|t| t.weight.to_string()).collect();

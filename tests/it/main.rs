@@ -2,6 +2,7 @@
 
 mod check;
 mod engine;
+mod experiment;
 mod gateway;
 mod load;
 mod mock;

@@ -11,9 +11,7 @@ use elasticserve_core::work::{Arrival, Plan, PlanTenant};
 use elasticserve_gateway::config::{Config, RawConfig};
 
 use super::published::Published;
-use super::raw::{
-    RawArm, RawExperiment, RawOrder, RawPrimed, RawRecorded, RawSalt, RawVllmBench, RawWorkload, Time,
-};
+use super::raw::{RawArm, RawExperiment, RawOrder, RawPrimed, RawRecorded, RawSalt, RawVllmBench, RawWorkload, Time};
 use crate::cmd::load::scenario::{RunPart, TargetPart, WorkPart};
 use crate::lab::{Gate, Way, set_rules};
 
@@ -169,7 +167,8 @@ impl Design {
     pub(super) fn folder(&self, place: Place) -> String {
         let (arm, workload) = (&self.arms[place.arm].name, &self.workloads[place.workload].name);
         let seed = self.seed(place);
-        let run = if self.workloads.len() == 1 { format!("seed{seed}") } else { format!("{}-seed{seed}", slug(workload)) };
+        let run =
+            if self.workloads.len() == 1 { format!("seed{seed}") } else { format!("{}-seed{seed}", slug(workload)) };
         format!("{}/{run}", slug(arm))
     }
 
@@ -297,9 +296,7 @@ fn workload(
     });
     let file = file.transpose()?;
     let plan = |seed: u64| match (&file, &raw.work, &raw.vllm_bench) {
-        (Some((part, beside)), None, None) => {
-            part.plan(beside, seed).map_err(|e| format!("{}: {e}", key("scenario")))
-        }
+        (Some((part, beside)), None, None) => part.plan(beside, seed).map_err(|e| format!("{}: {e}", key("scenario"))),
         (None, Some(part), None) => part.plan(folder, seed).map_err(|e| format!("{}.{e}", key("work"))),
         (None, None, Some(recorded)) => of_vllm_bench(recorded, seed).map_err(|e| format!("{}.{e}", key("vllm_bench"))),
         _ => Err(format!("{}: say one of work, scenario and vllm_bench", key("work"))),
@@ -319,9 +316,8 @@ fn of_vllm_bench(raw: &RawVllmBench, seed: u64) -> Result<Plan, Wrong> {
     })?;
     let lengths: Vec<(u32, u32)> = match (raw.lengths, raw.input, raw.output) {
         (None, Some(input), Some(output)) if input > 0 && output > 0 => vec![(input, output); times.len()],
-        (Some(RawRecorded::Recorded), None, None) => {
-            mixed_lengths(seed, count).ok_or_else(|| format!("lengths: none are recorded for seed {seed}; those of 101 are"))?
-        }
+        (Some(RawRecorded::Recorded), None, None) => mixed_lengths(seed, count)
+            .ok_or_else(|| format!("lengths: none are recorded for seed {seed}; those of 101 are"))?,
         _ => return Err("input: say input and output in tokens, or lengths = \"recorded\"".to_owned()),
     };
     let arrival = |((at, (input, output)), place): ((Span, (u32, u32)), u32)| Arrival {

@@ -128,9 +128,11 @@ impl Published {
         }
         for row in &self.effects {
             let pairs = pairs(runs, row.workload, row.arm);
+            if pairs.is_empty() {
+                continue;
+            }
             for (name, change, effect) in &row.values {
-                let values: Vec<f64> =
-                    pairs.iter().filter_map(|(a, b)| change.of(&a.counted, &b.counted)).collect();
+                let values: Vec<f64> = pairs.iter().filter_map(|(a, b)| change.of(&a.counted, &b.counted)).collect();
                 let names = (workloads[row.workload].name.clone(), arms[row.arm].clone());
                 all.push(effect_beside(names, name, effect, &values));
             }
@@ -180,7 +182,7 @@ fn figure(
         measured_interval: None,
         deviation: measured.map(|m| rule.error(published, m)),
         relative: matches!(rule, Rule::Relative(_)),
-        within: held.then(|| measured.is_some_and(|m| rule.holds(published, m))),
+        within: measured.filter(|_| held).map(|m| rule.holds(published, m)),
     }
 }
 
@@ -204,7 +206,7 @@ fn effect_beside((workload, arm): (String, String), name: &str, effect: &RawEffe
         measured_interval,
         deviation: measured.map(|m| m - effect.median),
         relative: false,
-        within: Some(measured.is_some_and(|m| rule.holds(effect.median, m))),
+        within: measured.map(|m| rule.holds(effect.median, m)),
     }
 }
 
