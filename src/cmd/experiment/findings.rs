@@ -2,9 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use elasticserve_core::ledger::Manifest;
 use elasticserve_core::stats::median;
-use elasticserve_report::effects::{Effects, Figure, Kind, Pair, Question, Side};
+use elasticserve_report::effects::{Difference, Effects, Figure, Kind, Pair, Question, Side, differences};
 use serde::Serialize;
 
 use super::design::{Design, Workload};
@@ -226,9 +225,10 @@ fn incomparable(design: &Design, runs: &[&Measured]) -> Vec<(usize, String)> {
             for (without, with) in pairs(runs, workload, arm) {
                 let allowed = |key: &str| design.allow.iter().any(|a| a == key);
                 let differs = differences(&without.manifest, &with.manifest);
-                if let Some((key, a, b)) = differs.into_iter().find(|(key, ..)| !allowed(key)) {
+                if let Some(found_one) = differs.into_iter().find(|d| d.matters && !allowed(&d.key)) {
+                    let Difference { key, base, changed, .. } = found_one;
                     let problem = format!(
-                        "{} and {} are not compared: {key} is '{a}' and '{b}'; say allow = [\"{key}\"] in the file if \
+                        "{} and {} are not compared: {key} is '{base}' and '{changed}'; say allow = [\"{key}\"] in the file if \
                          that is what the experiment is about",
                         without.folder, with.folder
                     );
@@ -236,40 +236,6 @@ fn incomparable(design: &Design, runs: &[&Measured]) -> Vec<(usize, String)> {
                 }
             }
         }
-    }
-    found
-}
-
-/// In what two runs of a pair differ that should be the same.
-fn differences(a: &Manifest, b: &Manifest) -> Vec<(&'static str, String, String)> {
-    let note = |m: &Manifest, key: &str| m.metadata.get(key).cloned().unwrap_or_default();
-    let json = |value: serde_json::Result<String>| value.unwrap_or_default();
-    let of = |m: &Manifest| {
-        [
-            ("plan_hash", m.plan_hash.clone()),
-            ("simulated", m.simulated.to_string()),
-            ("time_scale", m.time_scale.to_string()),
-            ("tool_version", m.tool_version.clone()),
-            ("target.endpoint", m.target.endpoint.clone()),
-            ("target.model", m.target.model.clone()),
-            ("target.streaming", m.target.streaming.to_string()),
-            ("prompts_salted", m.prompts_salted.to_string()),
-            ("prompts", note(m, "prompts")),
-            ("prompts_cached_before", note(m, "prompts_cached_before")),
-            ("engine", note(m, "engine.0")),
-            ("warmups", m.warmups.to_string()),
-            ("timeouts", json(serde_json::to_string(&m.timeouts))),
-            ("max_in_flight", format!("{:?}", m.max_in_flight)),
-            ("retries", m.retries.to_string()),
-        ]
-    };
-    let mut found: Vec<_> =
-        of(a).into_iter().zip(of(b)).filter(|(a, b)| a != b).map(|((key, a), (_, b))| (key, a, b)).collect();
-    // A gateway in front of a server need not tell the server's version.
-    if let (Some(a), Some(b)) = (&a.target.version, &b.target.version)
-        && a != b
-    {
-        found.push(("target.version", a.clone(), b.clone()));
     }
     found
 }
@@ -346,8 +312,8 @@ fn answer(workloads: &[WorkloadFindings], published: Option<&PublishedFindings>,
 fn verdicts(effects: &[Effects]) -> String {
     let told = effects.iter().filter_map(|of| {
         let effect = of.effect(&of.figure).filter(|e| e.n > 1)?;
-        let difference = effect.unit.difference(effect.difference.median?);
-        Some(format!("{} {} ({difference} points)", of.changed, of.verdict.word()))
+        let difference = effect.unit.of_differences().signed(effect.difference.median?);
+        Some(format!("{} {} ({difference})", of.changed, of.verdict.word()))
     });
     let told: Vec<String> = told.collect();
     let base = effects.first().map_or("", |e| e.base.as_str());
@@ -358,7 +324,8 @@ fn verdicts(effects: &[Effects]) -> String {
 fn levels(workload: &WorkloadFindings) -> String {
     let name = Figure::all(Kind::Attainment).to_string();
     let levels = workload.arms.iter().map(|arm| {
-        let value = arm.figures.get(&name).map_or_else(|| "–".to_owned(), |s| Kind::Attainment.unit().value(s.median));
+        let unit = Kind::Attainment.unit().of_values();
+        let value = arm.figures.get(&name).map_or_else(|| "–".to_owned(), |s| unit.text(s.median));
         format!("{} {value}", arm.arm)
     });
     format!("attainment {}", levels.collect::<Vec<_>>().join(", "))

@@ -8,8 +8,8 @@ use elasticserve_core::outcome::Terminal;
 use elasticserve_core::sim::{Figures, Tally};
 use elasticserve_core::time::Tick;
 use elasticserve_report::check::Latency;
-use elasticserve_report::effects::{Figure, Kind, Values};
-use elasticserve_report::{Distribution, Run, Summary, read_run};
+use elasticserve_report::effects::{Figure, Kind, Unit, Values, values};
+use elasticserve_report::{Run, Summary, read_run};
 
 use super::design::Place;
 
@@ -43,32 +43,17 @@ pub(super) fn compared(tenants: &[String]) -> Vec<Figure> {
     kinds.into_iter().map(Figure::all).chain(own).collect()
 }
 
-/// The figures of a run in the time of its plan; those that it does not have are not in them.
-fn values(summary: &Summary) -> Values {
-    let (scale, all) = (summary.time_scale, &summary.figures);
-    let share = |n: u32, of: u32| (of > 0).then(|| f64::from(n) / f64::from(of));
-    let latency = |of: Latency, d: &Distribution| (Kind::Latency(of, 95), d.p95.map(|ms| ms * scale));
-    let whole = [
-        (Kind::Attainment, all.attainment),
-        (Kind::Goodput, all.goodput_per_s.map(|rate| rate / scale)),
-        (Kind::Throughput, summary.completed_per_s.map(|rate| rate / scale)),
-        (Kind::Rejected, share(all.rejected, all.planned)),
-        (Kind::Failed, share(all.failed, all.planned)),
-        latency(Latency::Ttft, &all.latencies.ttft),
-        latency(Latency::Tpot, &all.latencies.tpot),
-        latency(Latency::E2e, &all.latencies.e2e),
-        (Kind::Jain, summary.jain),
-        (Kind::LowestTenant, summary.lowest_tenant.as_ref().map(|lowest| lowest.attainment)),
-    ];
-    let mut values: Values = whole.into_iter().filter_map(|(kind, v)| Some((Figure::all(kind), v?))).collect();
-    if summary.tenants.len() > 1 {
-        for tenant in &summary.tenants {
-            let of = &tenant.figures;
-            let own = [(Kind::Attainment, of.attainment), (Kind::Rejected, share(of.rejected, of.planned))];
-            values.extend(own.into_iter().filter_map(|(kind, v)| Some((Figure::of(&tenant.name, kind), v?))));
-        }
-    }
-    values
+/// The figures of a run in the time of its plan.
+fn in_real_time(summary: &Summary) -> Values {
+    let slowed = |(figure, value): (Figure, f64)| {
+        let value = match figure.kind.unit() {
+            Unit::Ms => value * summary.time_scale,
+            Unit::PerSecond => value / summary.time_scale,
+            Unit::Share | Unit::Index => value,
+        };
+        (figure, value)
+    };
+    values(summary).into_iter().map(slowed).collect()
 }
 
 impl Measured {
@@ -78,7 +63,7 @@ impl Measured {
         let summary = Summary::of(&run);
         let completed = run.outcomes().into_iter().filter(|r| r.state == Terminal::Completed);
         let cached = completed.filter_map(|r| Some((r.index, r.cached_tokens?))).collect();
-        let (counted, values) = (counted(&run), values(&summary));
+        let (counted, values) = (counted(&run), in_real_time(&summary));
         Ok(Self { place, turn, folder, counted, values, cached, summary, manifest: run.manifest })
     }
 

@@ -2,8 +2,8 @@
 
 use elasticserve_report::chart::{Better, Effect as Drawn, EffectGroup, Effects as Forest};
 use elasticserve_report::doc::{Block, Doc, Section, Table, Tone};
-use elasticserve_report::effects::{Direction, Effect, Effects, Figure, Finding, Unit as FigureUnit};
-use elasticserve_report::{Unit, grid};
+use elasticserve_report::effects::{Direction, Effect, Effects, Figure, Finding};
+use elasticserve_report::grid;
 
 use super::findings::{ArmFindings, Findings, PublishedFindings, WorkloadFindings};
 use super::published::Beside;
@@ -104,7 +104,7 @@ fn forest(workload: &WorkloadFindings) -> Forest {
         let found: Vec<(&Effects, &Effect)> =
             workload.effects.iter().filter_map(|e| Some((e, e.effect(figure).filter(|f| f.n > 0)?))).collect();
         let (_, first) = found.first()?;
-        let (unit, better) = (unit(first.unit), better(first.direction));
+        let (unit, better) = (first.unit.of_differences(), better(first.direction));
         let drawn = found.iter().filter_map(|(effects, effect)| {
             let interval = effect.difference.interval;
             Some(Drawn {
@@ -126,15 +126,6 @@ fn forest(workload: &WorkloadFindings) -> Forest {
     }
 }
 
-const fn unit(unit: FigureUnit) -> Unit {
-    match unit {
-        FigureUnit::Share => Unit::Points,
-        FigureUnit::PerSecond => Unit::PerSecond,
-        FigureUnit::Ms => Unit::Millis,
-        FigureUnit::Index => Unit::Plain(3),
-    }
-}
-
 const fn better(direction: Direction) -> Better {
     match direction {
         Direction::Up => Better::Higher,
@@ -149,12 +140,12 @@ type Rows = Vec<(String, Vec<String>)>;
 fn levels(workload: &WorkloadFindings) -> (Vec<String>, Rows) {
     let columns = workload.arms.iter().map(|a| format!("{} (n {})", a.arm, a.runs)).collect();
     let cell = |arm: &ArmFindings, figure: &Figure| {
-        let unit = figure.kind.unit();
+        let unit = figure.kind.unit().of_values();
         arm.figures.get(&figure.to_string()).map_or_else(
             || MISSING.to_owned(),
             |s| match s.n {
-                1 => unit.value(s.median),
-                _ => format!("{} ({} to {})", unit.value(s.median), unit.value(s.least), unit.value(s.most)),
+                1 => unit.text(s.median),
+                _ => unit.interval(Some(s.median), [Some(s.least), Some(s.most)]),
             },
         )
     };
@@ -167,18 +158,27 @@ const EFFECT_COLUMNS: [&str; 5] = ["difference", "interval", "bootstrap", "pairs
 fn effect_rows(effects: &Effects, figures: &[Figure]) -> Rows {
     let row = |figure: &Figure| {
         let effect = effects.effect(figure).filter(|e| e.n > 0)?;
-        let (unit, level) = (effect.unit, effect.difference);
-        let between = |low: f64, high: f64| format!("{} to {}", unit.difference(low), unit.difference(high));
+        let (unit, level) = (effect.unit.of_differences(), effect.difference);
+        let all = [level.median, level.interval.map(|i| i.low), level.interval.map(|i| i.high)];
+        let decimals = unit.decimals(&all.into_iter().flatten().collect::<Vec<_>>());
+        let one = |value: f64| unit.signed_number(value, decimals);
         let interval = level.interval.map_or_else(
             || MISSING.to_owned(),
-            |i| format!("{} ({:.1}%)", between(i.low, i.high), i.confidence * 100.0),
+            |i| format!("{} to {} ({:.1}%)", one(i.low), one(i.high), i.confidence * 100.0),
         );
-        let bootstrap = level.bootstrap.map_or_else(|| MISSING.to_owned(), |b| between(b.low, b.high));
-        let difference = level.median.map_or_else(|| MISSING.to_owned(), |m| unit.difference(m));
+        let bootstrap =
+            level.bootstrap.map_or_else(|| MISSING.to_owned(), |b| format!("{} to {}", one(b.low), one(b.high)));
+        let difference = level.median.map_or_else(|| MISSING.to_owned(), one);
+        let head = if unit.head().is_empty() { figure.label() } else { name_with(&figure.label(), unit.head()) };
         let cells = vec![difference, interval, bootstrap, effect.n.to_string(), word(effect.finding).to_owned()];
-        Some((figure.label(), cells))
+        Some((head, cells))
     };
     figures.iter().filter_map(row).collect()
+}
+
+/// A figure's name with the unit of its differences, where the name does not hold it.
+fn name_with(label: &str, unit: &str) -> String {
+    if label.ends_with(unit) { label.to_owned() } else { format!("{label}, {unit}") }
 }
 
 const fn word(finding: Finding) -> &'static str {

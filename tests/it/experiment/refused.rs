@@ -22,7 +22,11 @@ fn a_wrong_file_is_refused_with_the_key_and_what_would_be_right() {
         ("[workloads.work]", "vllm_bench = { rate = 8, input = 1, output = 1 }\n[workloads.work]", &["say one of"]),
         ("name = 'small'", "name = 'small'\n[stand]\nspeed = 0.0", &["stand.speed", "above 0"]),
         ("[[workloads]]", "[[workloads]]\nprimed = 'some'", &["workloads[0].primed", "\"all\""]),
-        ("name = 'small'", "name = 'small'\n[target]\nendpoint = '/v2'", &["target.endpoint", "/v1/completions"]),
+        (
+            "name = 'small'",
+            "name = 'small'\n[target]\nendpoint = '/v2'",
+            &["target.endpoint", "completions, chat or responses"],
+        ),
         (
             "[[arms]]\nname = 'direct'",
             &format!("{published}arm = 'x'\nvalues = {{ goodput = 1.0 }}\n[[arms]]\nname = 'direct'"),
