@@ -67,7 +67,7 @@ pub(crate) struct Args {
 
 const HELP: &str = "\
 Runs of the same plan make a pair. Of every figure: both medians, the median of the pairs'
-differences with its 95 % interval (also by bootstrap), the ratio, the spread, the smallest effect
+differences with its 95% interval (also by bootstrap), the ratio, the spread, the smallest effect
 that so many pairs show, and how many more would decide. The verdict is about --metric:
   better, worse         the whole interval lies on that side of 0
   no difference shown   the whole interval lies within the margin

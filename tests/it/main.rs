@@ -1,6 +1,7 @@
 //! All integration tests, in one binary. Test names are sentences about behaviour.
 
 mod check;
+mod compare;
 mod engine;
 mod experiment;
 mod gateway;

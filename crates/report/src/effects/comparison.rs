@@ -224,3 +224,6 @@ fn beyond(pairs: &[(Measured, Measured)]) -> Option<String> {
         )
     })
 }
+
+#[cfg(test)]
+mod tests;

@@ -276,7 +276,7 @@ impl Margin {
 
 /// A confidence as a percentage.
 pub(super) fn percent(confidence: f64) -> String {
-    format!("{} %", trimmed(confidence * 100.0, 1))
+    format!("{}%", trimmed(confidence * 100.0, 1))
 }
 
 #[cfg(test)]

@@ -23,7 +23,7 @@ const NOTES: [&str; 8] = [
 /// Notes that differ between any two runs and mean nothing for a comparison of their figures.
 const OWN: [&str; 2] = ["salt", "prompts"];
 /// How much of a value is shown.
-const SHOWN: usize = 60;
+const SHOWN: usize = 80;
 
 /// A field of the manifest in which two runs differ.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -48,7 +48,7 @@ pub fn differences(base: &Manifest, changed: &Manifest) -> Vec<Difference> {
     let mut hold = |key: &str, matters: bool, of: &dyn Fn(&Manifest) -> String| {
         let (a, b) = (of(base), of(changed));
         if a != b {
-            let [base, changed] = [a, b].map(|v| one_line(&v, SHOWN));
+            let [base, changed] = apart(&a, &b);
             found.push(Difference { key: key.to_owned(), base, changed, matters });
         }
     };
@@ -98,4 +98,30 @@ fn tenants(manifest: &Manifest) -> String {
 
 fn timeouts(t: &Timeouts) -> String {
     format!("connect {}, ttft {}, idle {}, total {}, drain {}", t.connect, t.ttft, t.idle, t.total, t.drain)
+}
+
+/// Two values as they are shown: of long ones what comes before the first word that differs is left out.
+fn apart(a: &str, b: &str) -> [String; 2] {
+    let long = a.chars().count().max(b.chars().count()) > SHOWN;
+    let same =
+        a.char_indices().zip(b.chars()).find(|((_, x), y)| x != y).map_or(a.len().min(b.len()), |((at, _), _)| at);
+    let cut = if long { a[..same].rfind(' ').map_or(0, |space| space + 1) } else { 0 };
+    let lead = if cut > 0 { "… " } else { "" };
+    [a, b].map(|v| one_line(&format!("{lead}{}", &v[cut..]), SHOWN))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn long_values_are_shown_from_where_they_differ() {
+        let long = "w ".repeat(60);
+        assert_eq!(apart(&format!("{long}ä 1"), &format!("{long}ä 2")), ["… 1", "… 2"]);
+        assert_eq!(apart("kv 1", "kv 2"), ["kv 1", "kv 2"]);
+        let [a, b] = apart(&"x".repeat(200), "");
+        assert!(a.ends_with('…') && a.chars().count() == SHOWN && b.is_empty());
+        // One that goes on where the other ends.
+        assert_eq!(apart(&long, &format!("{long}more")), ["… ", "… more"]);
+    }
 }

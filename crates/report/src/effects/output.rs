@@ -168,13 +168,13 @@ fn definitions(all: &Effects) -> Vec<(String, String)> {
     let percent = super::figure::percent(all.confidence);
     let mut terms = vec![
         ("median difference", "The median over the pairs of what the figure is with the change less what it is without. It is not the difference of the two medians.".to_owned()),
-        ("interval", format!("Of the median, between order statistics and interpolated (Hettmansperger and Sheather 1986): it covers {percent} whatever the distribution, from six pairs on. Of five pairs it is their range, which covers 93.8 %; of fewer it covers less, and nothing is decided.")),
+        ("interval", format!("Of the median, between order statistics and interpolated (Hettmansperger and Sheather 1986): it covers {percent} whatever the distribution, from six pairs on. Of five pairs it is their range, which covers 93.8%; of fewer it covers less, and nothing is decided.")),
         ("by bootstrap", format!("The percentile interval of the median over {} resamples of the pairs with seed {}; of up to nine pairs over every possible resample.", crate::fmt::count(u64::from(all.resamples)), all.seed)),
         ("better, worse", "The whole interval lies on that side of 0, and reaches beyond the margin.".to_owned()),
         ("margin", "A difference that is too small to matter.".to_owned()),
         ("no difference shown", "The whole interval lies within the margin.".to_owned()),
-        ("more pairs", "How many would, with a chance of 80 %, put the whole interval on one side of 0 or within the margin, if the differences go on with this median and deviation.".to_owned()),
-        ("smallest shown", "The minimum detectable effect: the difference that so many pairs show with a chance of 80 %, at this deviation.".to_owned()),
+        ("more pairs", "How many would, with a chance of 80%, put the whole interval on one side of 0 or within the margin, if the differences go on with this median and deviation.".to_owned()),
+        ("smallest shown", "The minimum detectable effect: the difference that so many pairs show with a chance of 80%, at this deviation.".to_owned()),
         ("sign p", "The two-sided sign test: how likely so many differences of one sign would be by chance. Five of one sign have 0.0625.".to_owned()),
         ("order p, drift p", "How likely chance alone would make the difference go as much with which side ran first, or with time (Student's t).".to_owned()),
         ("latencies", "Of completed answers alone: who turns more away may answer the rest faster.".to_owned()),

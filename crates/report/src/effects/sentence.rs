@@ -38,11 +38,8 @@ pub(super) fn sentence(all: &Effects, effect: &Effect) -> String {
 
 /// What would decide it.
 fn needed(effect: &Effect, margin: &str) -> String {
-    let few = if effect.n < MIN_PAIRS {
-        format!("Fewer than {MIN_PAIRS} pairs decide nothing at 95 %. ")
-    } else {
-        String::new()
-    };
+    let few =
+        if effect.n < MIN_PAIRS { format!("Fewer than {MIN_PAIRS} pairs decide nothing. ") } else { String::new() };
     match effect.more {
         Some(More::Pairs(more)) => {
             format!("{few}About {} would decide it, if the differences go on as they are.", counted(more, "more pair"))

@@ -44,7 +44,7 @@ fn the_published_goodput_is_better_with_its_published_interval() {
     assert_eq!(effect.difference.interval.unwrap().confidence, 0.9375);
     assert_eq!((effects.verdict, effect.sign_p), (Verdict::Better, Some(0.0625)));
     let start = "candidate is better: goodput 9.62/s with candidate against 1.43/s with control: +8.25/s in the median \
-        of 5 pairs (93.8 % interval +6.39 to +8.86).";
+        of 5 pairs (93.8% interval +6.39 to +8.86).";
     assert_eq!(effects.sentence, start);
 }
 
