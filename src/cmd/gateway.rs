@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::Context;
 use elasticserve_core::time::Span;
@@ -11,6 +12,7 @@ use elasticserve_gateway::config::{Config, ConfigError, RawBackend, RawConfig};
 use elasticserve_gateway::{Gateway, Why};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
+use super::notify::Notify;
 use super::supervised::{announce, stdin_ended};
 use super::{BadConfig, say};
 
@@ -142,15 +144,18 @@ async fn serve(config: Config, supervised: bool, args: Args) -> anyhow::Result<E
         tenants,
         "gateway is serving"
     );
+    let notify = Notify::from_env().context("NOTIFY_SOCKET cannot be used")?;
+    notify.ready();
     if supervised {
         announce(&[("listen", gateway.data_addr()), ("admin", gateway.admin_addr())]);
         tokio::select! {
-            () = signals.stop(&gateway) => {}
+            () = signals.stop(&gateway, &notify) => {}
             ended = stdin_ended() => ended.context("cannot watch stdin")?,
         }
     } else {
-        signals.stop(&gateway).await;
+        signals.stop(&gateway, &notify).await;
     }
+    notify.stopping();
     tracing::info!("draining; a second signal ends at once");
     tokio::select! {
         drained = gateway.stop() => {
@@ -177,14 +182,19 @@ impl Signals {
     }
 
     /// Waits for the signal to stop, and reloads at the other.
-    async fn stop(&mut self, gateway: &Gateway) {
+    async fn stop(&mut self, gateway: &Gateway, notify: &Notify) {
+        let mut watchdog = tokio::time::interval(notify.watchdog().unwrap_or(Duration::MAX));
         loop {
             tokio::select! {
+                _ = watchdog.tick() => notify.alive(),
                 _ = self.terminate.recv() => return,
                 _ = self.interrupt.recv() => return,
+                () = gateway.stop_asked() => return,
                 // How it went is in the log and the metrics.
                 _ = self.hangup.recv() => {
+                    notify.reloading();
                     let _ = gateway.reload(Why::Signal);
+                    notify.ready();
                 }
             }
         }

@@ -8,6 +8,7 @@ pub(crate) mod explain;
 pub(crate) mod gateway;
 pub(crate) mod load;
 pub(crate) mod mock;
+mod notify;
 pub(crate) mod page;
 pub(crate) mod profile;
 pub(crate) mod report;

@@ -1,4 +1,7 @@
-//! Probes and metrics, on a listener of their own.
+//! Probes, metrics and what operators may change, on a listener of their own.
+
+mod api;
+mod state;
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -13,6 +16,7 @@ use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
+use serde::Serialize;
 use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
@@ -46,8 +50,8 @@ pub(crate) async fn accept(
         let Ok(slot) = Arc::clone(&slots).try_acquire_owned() else { continue };
         let shared = Arc::clone(&shared);
         let service = service_fn(move |request| {
-            let response = answer(&shared, &request);
-            async move { Ok::<_, Infallible>(response) }
+            let shared = Arc::clone(&shared);
+            async move { Ok::<_, Infallible>(answer(&shared, request).await) }
         });
         let cut = cut.clone();
         connections.spawn(async move {
@@ -63,7 +67,10 @@ pub(crate) async fn accept(
     }
 }
 
-fn answer(shared: &Shared, request: &Request<Incoming>) -> Response<Full<Bytes>> {
+async fn answer(shared: &Shared, request: Request<Incoming>) -> Response<Full<Bytes>> {
+    if request.uri().path().starts_with(api::PREFIX) {
+        return api::answer(shared, request).await;
+    }
     if !matches!(*request.method(), Method::GET | Method::HEAD) {
         return text(StatusCode::METHOD_NOT_ALLOWED, "this path takes GET\n");
     }
@@ -71,12 +78,12 @@ fn answer(shared: &Shared, request: &Request<Incoming>) -> Response<Full<Bytes>>
         "/livez" => text(StatusCode::OK, "alive\n"),
         "/readyz" => readiness(shared),
         "/metrics" => metrics(shared),
-        _ => text(StatusCode::NOT_FOUND, "there are /livez, /readyz and /metrics\n"),
+        _ => text(StatusCode::NOT_FOUND, "there are /livez, /readyz, /metrics and /admin/state\n"),
     }
 }
 
 fn readiness(shared: &Shared) -> Response<Full<Bytes>> {
-    if shared.draining.load(Ordering::Relaxed) {
+    if shared.leaving.load(Ordering::Relaxed) {
         text(StatusCode::SERVICE_UNAVAILABLE, "draining\n")
     } else if shared.pools.any_up() {
         let down = shared.pools.down();
@@ -92,11 +99,7 @@ fn readiness(shared: &Shared) -> Response<Full<Bytes>> {
 fn metrics(shared: &Shared) -> Response<Full<Bytes>> {
     let views = shared.pools.views(shared.config().tenants.len());
     match shared.metrics.encode(&views) {
-        Ok(body) => {
-            let mut response = Response::new(Full::from(body));
-            response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(TEXT_FORMAT));
-            response
-        }
+        Ok(body) => with_type(text(StatusCode::OK, body), TEXT_FORMAT),
         Err(_) => text(StatusCode::INTERNAL_SERVER_ERROR, "cannot write the metrics\n"),
     }
 }
@@ -104,6 +107,18 @@ fn metrics(shared: &Shared) -> Response<Full<Bytes>> {
 fn text(status: StatusCode, body: impl Into<Bytes>) -> Response<Full<Bytes>> {
     let mut response = Response::new(Full::new(body.into()));
     *response.status_mut() = status;
-    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
+    with_type(response, "text/plain; charset=utf-8")
+}
+
+/// An answer in JSON, on one line.
+fn json(status: StatusCode, body: &impl Serialize) -> Response<Full<Bytes>> {
+    match serde_json::to_string(body) {
+        Ok(body) => with_type(text(status, body + "\n"), "application/json"),
+        Err(_) => text(StatusCode::INTERNAL_SERVER_ERROR, "cannot write the answer\n"),
+    }
+}
+
+fn with_type(mut response: Response<Full<Bytes>>, kind: &'static str) -> Response<Full<Bytes>> {
+    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(kind));
     response
 }

@@ -11,7 +11,7 @@ use elasticserve_core::ids::{BackendId, RequestId, TenantId};
 use elasticserve_core::outcome::{How, RejectReason};
 use elasticserve_core::sched::{
     Action, AuditError, BackendPolicy, Counts, Learned, LearnedError, LengthSummary, Observation, Offer, OnMiss,
-    Prediction, Rejection, Scheduler, Settings, Shadow, Ticket, Totals, Used, Word,
+    Prediction, Rejection, Scheduler, Settings, Shadow, TenantLoad, Ticket, Totals, Used, Word,
 };
 use elasticserve_core::time::{Span, Tick};
 use tokio::sync::Notify;
@@ -233,6 +233,11 @@ impl Admission {
     /// The scheduler's counters.
     pub(crate) fn totals(&self) -> Totals {
         self.lock().scheduler.totals().clone()
+    }
+
+    /// What a tenant has waiting and running.
+    pub(crate) fn tenant_load(&self, tenant: TenantId) -> TenantLoad {
+        self.lock().scheduler.tenant_load(tenant)
     }
 
     /// What was learned of the lengths of answers.

@@ -1,6 +1,7 @@
 //! The gateway's configuration: what a user writes, and what has been checked.
 
 mod backends;
+mod change;
 mod check;
 mod effective;
 mod policy;
@@ -130,8 +131,12 @@ pub struct Timeouts {
     pub head: Span,
     /// Between two pieces of a backend's response body.
     pub idle: Span,
+    /// For a client that reads nothing of what there is for it.
+    pub write: Span,
     /// For what runs when the gateway is told to stop.
     pub drain: Span,
+    /// Between the moment at which the gateway tells that it is going, and that from which on it refuses.
+    pub drain_delay: Span,
 }
 
 /// Why a configuration cannot be used.
@@ -208,7 +213,7 @@ impl Config {
 
     /// The permits of the backends of a pool that are written down with their addresses.
     fn permits_of(&self, pool: usize) -> Vec<u32> {
-        self.backends.iter().filter(|b| b.pool == pool && b.look_up.is_none()).map(|b| b.permits).collect()
+        self.backends.iter().filter(|b| b.pool == pool && b.look_up.is_none()).map(Backend::seats).collect()
     }
 
     /// A price by what a request takes from the others in that pool.

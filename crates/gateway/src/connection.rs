@@ -11,6 +11,8 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_util::sync::CancellationToken;
 
+use crate::metrics::Metrics;
+use crate::patient::{Patient, is_stalled};
 use crate::proxy::Shared;
 
 /// The largest request head, and the buffer that bounds it.
@@ -39,12 +41,16 @@ pub(crate) async fn serve<S>(shared: Arc<Shared>, stream: S, header_timeout: Dur
 where
     S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
 {
+    let came_late = ending.drain.is_cancelled();
+    let header_timeout = if came_late { header_timeout.min(LATE_HEADER_TIMEOUT) } else { header_timeout };
+    let metrics = Arc::clone(&shared.metrics);
+    let limit = shared.config().timeouts.write;
+    let stream = Patient::new(stream, limit.to_std());
+    let _panics = Panics(Arc::clone(&metrics));
     let service = service_fn(move |request| {
         let shared = Arc::clone(&shared);
         async move { Ok::<_, Infallible>(shared.handle(request).await) }
     });
-    let came_late = ending.drain.is_cancelled();
-    let header_timeout = if came_late { header_timeout.min(LATE_HEADER_TIMEOUT) } else { header_timeout };
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(header_timeout)
@@ -68,6 +74,21 @@ where
         () = ending.cut.cancelled() => Ok(()),
     };
     if let Err(error) = result {
+        if is_stalled(&error) {
+            metrics.client_stalled();
+            tracing::warn!(%limit, "a client read nothing of its answer for so long and was cut");
+        }
         tracing::debug!(%error, "connection ended");
+    }
+}
+
+/// Counts what takes a whole connection down.
+struct Panics(Arc<Metrics>);
+
+impl Drop for Panics {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.panicked();
+        }
     }
 }

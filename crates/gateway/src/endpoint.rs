@@ -66,8 +66,8 @@ impl Endpoint {
         source: Source,
         rules: GateRules,
     ) -> Self {
-        let gate = Gate::new(rules, backend.permits);
-        let applied = Standing { up: true, permits: backend.permits };
+        let gate = Gate::new(rules, backend.seats());
+        let applied = Standing { up: true, permits: backend.seats() };
         let metrics_at = backend.engine.as_ref().map(|_| now);
         let state = Mutex::new(State { gate, applied, metrics_at });
         Self { number, seat, backend, source, gone: CancellationToken::new(), state }

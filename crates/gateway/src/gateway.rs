@@ -106,7 +106,9 @@ impl Service {
             upstream: Upstream::new(dial, Arc::clone(&live), TaskTracker::new()),
             live,
             metrics,
+            leaving: AtomicBool::new(false),
             draining: AtomicBool::new(false),
+            stop_asked: CancellationToken::new(),
             requests: AtomicU64::new(0),
             instance: u64::from(std::process::id()),
             reloader: Reloader::new(source),
@@ -128,6 +130,7 @@ impl Service {
 
     /// Refuses what waits and what comes, and lets what runs finish.
     pub fn drain(&self) {
+        self.shared.leaving.store(true, Ordering::Relaxed);
         if !self.shared.draining.swap(true, Ordering::Relaxed) {
             self.shared.pools.drain();
             self.ending.drain.cancel();
@@ -291,8 +294,20 @@ impl Gateway {
         self.service.reload(why)
     }
 
+    /// Waits until an operator asks on the admin listener that it be stopped.
+    pub async fn stop_asked(&self) {
+        self.service.shared.stop_asked.cancelled().await;
+    }
+
     /// Drains and ends: what runs may finish within the configured time, then everything is cut.
+    ///
+    /// It is not ready from the start, but refuses nothing before `timeouts.drain_delay` is over: who sends work here
+    /// needs time to notice.
     pub async fn stop(mut self) -> Drained {
+        let shared = &self.service.shared;
+        shared.leaving.store(true, Ordering::Relaxed);
+        let delay = shared.config().timeouts.drain_delay.to_std();
+        tokio::time::sleep(delay).await;
         self.service.drain();
         let connections = &self.service.connections;
         connections.close();

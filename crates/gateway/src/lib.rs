@@ -13,6 +13,7 @@
 //! | [`config`] | the file and the flags become one checked [`config::Config`] |
 //! | `live`, `reload` | the configuration in effect; what replaces it while the gateway runs |
 //! | `listen`, `connection` | accept loop, connection cap, HTTP/1 limits, drain |
+//! | `patient`, `caught` | a client that does not read; a panic that ends one request alone |
 //! | `route` | which paths are scheduled, pass by, or do not exist |
 //! | `proxy` | the story of one request |
 //! | `task` | whose a request is, how much work and by when: the offer |
@@ -36,6 +37,7 @@ mod affinity;
 mod attempt;
 mod body;
 mod catalog;
+mod caught;
 mod clock;
 pub mod config;
 mod connection;
@@ -50,6 +52,7 @@ mod listen;
 mod live;
 mod metrics;
 mod model;
+mod patient;
 mod permit;
 mod pool;
 mod proxy;

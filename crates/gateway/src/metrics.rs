@@ -153,6 +153,8 @@ pub(crate) struct Metrics {
     learned_samples: Family<LearnedLabel, Gauge>,
     state: Family<StateLabel, Gauge>,
     state_failures: Counter<u64, AtomicU64>,
+    panics: Counter,
+    stalled_clients: Counter,
     /// By their numbers; a reload adds some.
     tenants: RwLock<Vec<Arc<TenantFigures>>>,
     default_tenant: AtomicU16,
@@ -190,6 +192,8 @@ impl Metrics {
             learned_samples: Family::default(),
             state: Family::default(),
             state_failures: Counter::default(),
+            panics: Counter::default(),
+            stalled_clients: Counter::default(),
             tenants: RwLock::default(),
             default_tenant: AtomicU16::default(),
             reloads: Reloads::default(),
@@ -267,6 +271,9 @@ impl Metrics {
         let samples = "Answers from which that is learned, those of before a restart among them";
         r.register("learned_samples", samples, self.learned_samples.clone());
         r.register("refused_connections", "Connections beyond the limit", self.refused_connections.clone());
+        r.register("panics", "Requests that ended in a defect of the gateway", self.panics.clone());
+        let stalled = "Clients that were cut because they read nothing of their answers";
+        r.register("stalled_clients", stalled, self.stalled_clients.clone());
         let tpot = "The time per output token that predictions go by";
         r.register_with_unit("live_tpot", tpot, Unit::Seconds, self.live_tpot.clone());
         let shadow = "Requests by what the policy and the shadow policy decided";
@@ -380,6 +387,14 @@ impl Metrics {
 
     pub(crate) fn connections_are(&self, open: usize) {
         self.connections.set(open as i64);
+    }
+
+    pub(crate) fn panicked(&self) {
+        self.panics.inc();
+    }
+
+    pub(crate) fn client_stalled(&self) {
+        self.stalled_clients.inc();
     }
 
     pub(crate) fn connection_refused(&self) {

@@ -162,7 +162,7 @@ impl Pool {
                 Some(place) => {
                     let endpoint = stale.swap_remove(place);
                     self.admission.change_backend(endpoint.seat, backend.policy());
-                    self.change(&endpoint, |gate, _| gate.set(watch.gate, backend.permits));
+                    self.change(&endpoint, |gate, _| gate.set(watch.gate, backend.seats()));
                     kept.push(endpoint);
                 }
                 None => new.push((number, backend)),

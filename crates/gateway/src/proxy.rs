@@ -15,10 +15,12 @@ use http::uri::PathAndQuery;
 use http::{Method, Request, Response};
 use http_body_util::Full;
 use hyper::body::{Body, Frame, Incoming, SizeHint};
+use tokio_util::sync::CancellationToken;
 
 use crate::admit::Refused;
 use crate::affinity;
 use crate::attempt::{Attempted, Held};
+use crate::caught::{Caught, Panicked};
 use crate::clock::Clock;
 use crate::decisions::{Decided, Decision, DecisionLog, Known, Predicted};
 use crate::headers::{self, BACKEND, OUTCOME, QUEUE_MS, Wishes};
@@ -40,7 +42,11 @@ pub(crate) struct Shared {
     pub(crate) pools: Arc<Pools>,
     pub(crate) upstream: Upstream,
     pub(crate) metrics: Arc<Metrics>,
+    /// It is going, and says so to who asks whether it is ready.
+    pub(crate) leaving: AtomicBool,
     pub(crate) draining: AtomicBool,
+    /// An operator has asked to stop.
+    pub(crate) stop_asked: CancellationToken,
     /// Requests so far, for ids of our own.
     pub(crate) requests: AtomicU64,
     /// Tells the ids of this process from those of another one.
@@ -88,11 +94,21 @@ impl Shared {
         self.live.now()
     }
 
-    /// Answers a request, whatever it is.
+    /// Answers a request, whatever it is. A panic ends that request alone.
     pub(crate) async fn handle(&self, request: Request<Incoming>) -> Response<Answer> {
-        let arrived = self.clock.now();
         let own = self.requests.fetch_add(1, Ordering::Relaxed);
         let id = headers::request_id(request.headers(), own, self.instance);
+        match Caught::new(self.respond(request, id.clone())).await {
+            Ok(response) => response,
+            Err(Panicked) => {
+                self.metrics.panicked();
+                Refusal::Defect.response(&id, self.config().infeasible_status).map(Answer::Own)
+            }
+        }
+    }
+
+    async fn respond(&self, request: Request<Incoming>, id: HeaderValue) -> Response<Answer> {
+        let arrived = self.clock.now();
         let config = self.config();
         let result = match route(request.method(), request.uri().path()) {
             Route::Scheduled => self.schedule(&config, request, &id, arrived).await,

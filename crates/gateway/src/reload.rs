@@ -1,6 +1,7 @@
 //! Replacing the configuration while the gateway runs: by a signal, by a change of its files, or by an operator.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -55,30 +56,46 @@ impl Why {
     }
 }
 
-/// Reads the configuration again, one reload at a time.
+/// Reads the configuration again, one reload at a time, and knows how the last one went.
 pub(crate) struct Reloader {
     source: Option<Arc<dyn Source>>,
-    turn: Mutex<()>,
+    last: Mutex<Last>,
 }
+
+/// How the last reload went.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Last {
+    /// Why it was refused, if it was.
+    pub(crate) error: Option<ReloadError>,
+    /// What an operator has changed since, which the next one loses.
+    pub(crate) changed: Vec<String>,
+}
+
+/// Changes that are remembered by name; the oldest go first.
+const MAX_CHANGED: usize = 64;
 
 impl Reloader {
     pub(crate) fn new(source: Option<Arc<dyn Source>>) -> Self {
-        Self { source, turn: Mutex::default() }
+        Self { source, last: Mutex::default() }
     }
 
     pub(crate) fn can_read(&self) -> bool {
         self.source.is_some()
     }
 
-    fn lock(&self) -> MutexGuard<'_, ()> {
-        self.turn.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(crate) fn last(&self) -> Last {
+        self.lock().clone()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Last> {
+        self.last.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Shared {
     /// Reads the configuration again and puts it into effect, all of it or nothing.
     pub(crate) fn reload(&self, why: Why) -> Result<(), ReloadError> {
-        let _turn = self.reloader.lock();
+        let mut last = self.reloader.lock();
         let read = match &self.reloader.source {
             Some(source) => source.read().map_err(ReloadError::from),
             None => Err(ReloadError::NoSource),
@@ -92,7 +109,30 @@ impl Shared {
                 tracing::error!(why, %error, "configuration is refused; what was in effect still is");
             }
         }
+        last.error = result.clone().err();
+        if result.is_ok() {
+            last.changed.clear();
+        }
         result
+    }
+
+    /// Changes the configuration in effect until the next reload: `change` gets it as it would be written, and what
+    /// it makes of it is checked like a file.
+    pub(crate) fn change(
+        &self,
+        what: impl fmt::Display,
+        change: impl FnOnce(&mut crate::config::RawConfig) -> Result<(), ConfigError>,
+    ) -> Result<(), ReloadError> {
+        let mut last = self.reloader.lock();
+        let mut raw = self.config().effective();
+        change(&mut raw)?;
+        self.put_into_effect(raw.check()?)?;
+        tracing::warn!(change = %what, hash = self.config().hash(), "configuration is changed until the next reload");
+        if last.changed.len() == MAX_CHANGED {
+            last.changed.remove(0);
+        }
+        last.changed.push(what.to_string());
+        Ok(())
     }
 
     /// Puts a configuration into effect from the next decision on. Called under the reloader's lock.

@@ -51,6 +51,8 @@ pub(crate) enum Refusal {
     Stranded(String),
     #[error("the backend has gone")]
     Gone,
+    #[error("the gateway has a defect that this request met; its log says where")]
+    Defect,
 }
 
 fn rejected(rejection: &Rejection, tenant: Option<&str>) -> String {
@@ -106,6 +108,7 @@ impl Refusal {
             Self::Upstream(UpstreamError::ConnectTimeout(_) | UpstreamError::HeadTimeout(_)) => "backend_timeout",
             Self::DeadlineLost => DEADLINE_LOST,
             Self::Upstream(_) | Self::Stranded(_) | Self::Gone => BACKEND_FAILED,
+            Self::Defect => "internal_error",
         }
     }
 
@@ -132,6 +135,7 @@ impl Refusal {
                 StatusCode::GATEWAY_TIMEOUT
             }
             Self::Upstream(_) | Self::Stranded(_) | Self::Gone => StatusCode::BAD_GATEWAY,
+            Self::Defect => StatusCode::INTERNAL_SERVER_ERROR,
         }
     }
 

@@ -1,14 +1,19 @@
 //! Drain and stop.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use elasticserve_gateway::Drained;
+use elasticserve_gateway::{Dial, DialFuture, Drained};
+use tokio::io::AsyncWriteExt;
+use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 
-use crate::support::backend::header;
-use crate::support::client::{Client, completion};
-use crate::support::gateway::on_sockets;
-use crate::support::until;
+use crate::support::backend::{Backend, header};
+use crate::support::client::{Client, completion, get};
+use crate::support::gateway::{Piped, on_sockets};
+use crate::support::process::Process;
+use crate::support::{soon, until};
 
 #[tokio::test]
 async fn a_drain_lets_streams_finish_and_refuses_what_waits_and_what_comes() {
@@ -56,4 +61,146 @@ async fn a_drain_that_takes_too_long_cuts_what_is_left() {
     assert!(!running.join_next().await.unwrap().unwrap().1);
     responding.abandoned().await;
     until("the permit is back", || service.load().1 == [(0, 1)]).await;
+}
+
+/// R14, on a process, 20 times: 20 live streams and 10 that wait.
+#[tokio::test]
+async fn a_signal_ends_a_process_with_every_stream_whole_and_everything_else_told() {
+    for _ in 0..20 {
+        let (mut backend, addr) = Backend::on_tcp().await;
+        let text = format!("[[backends]]\nurl = 'http://{addr}'\npermits = 20\n");
+        let gateway = Process::start(&text, &[], &[]).await;
+        let (data, mut running, mut streams) = (gateway.data, JoinSet::new(), Vec::new());
+        for _ in 0..20 {
+            running.spawn(async move { Client::tcp(data).await.send(completion("")).await.unwrap().rest().await });
+            streams.push(backend.call().await.stream());
+        }
+        let mut waiting = JoinSet::new();
+        for _ in 0..10 {
+            waiting.spawn(async move { Client::tcp(data).await.send(completion("")).await.unwrap().status });
+        }
+        gateway.until_metric("elasticserve_queue_depth{pool=\"default\"}", 10.0).await;
+        gateway.signal("TERM").await;
+        while let Some(refused) = soon("what waits is refused", waiting.join_next()).await {
+            assert_eq!(refused.unwrap(), 503);
+        }
+        assert_eq!(gateway.get("/readyz").await, (503, "draining\n".to_owned()));
+        for stream in streams {
+            (0..5).for_each(|i| stream.event(&i.to_string()));
+            stream.finish();
+        }
+        while let Some(whole) = soon("a stream ends", running.join_next()).await {
+            let (bytes, ended) = whole.unwrap();
+            assert!(ended && bytes.ends_with(b"data: 4\n\n"));
+        }
+        assert!(gateway.ended().await.0.success());
+    }
+}
+
+#[tokio::test]
+async fn a_second_signal_ends_a_process_at_once() {
+    let (mut backend, addr) = Backend::on_tcp().await;
+    let gateway = Process::start(&format!("[[backends]]\nurl = 'http://{addr}'\n"), &[], &[]).await;
+    let data = gateway.data;
+    let mut running = JoinSet::new();
+    running.spawn(async move { Client::tcp(data).await.send(completion("")).await.unwrap().rest().await });
+    backend.call().await.stream().event("{}");
+    gateway.signal("TERM").await;
+    soon("it drains", async { while gateway.get("/readyz").await.0 != 503 {} }).await;
+    gateway.signal("INT").await;
+    // The drain alone would take 30 s, which is longer than a test waits.
+    assert!(gateway.ended().await.0.success());
+    assert!(!soon("the stream is cut", running.join_next()).await.unwrap().unwrap().1);
+}
+
+#[tokio::test]
+async fn before_a_delayed_drain_it_is_not_ready_but_refuses_nothing() {
+    let (gateway, mut backend) = on_sockets(1, |raw| raw.timeouts.drain_delay = Some("1h".into())).await;
+    let (data, admin) = (gateway.data_addr(), gateway.admin_addr());
+    let mut stopping = JoinSet::new();
+    stopping.spawn(gateway.stop());
+    let ready = async || Client::tcp(admin).await.send(get("/readyz")).await.unwrap().status;
+    soon("it says that it goes", async { while ready().await != 503 {} }).await;
+    let mut asking = JoinSet::new();
+    asking.spawn(async move { Client::tcp(data).await.send(completion("")).await.unwrap().status });
+    backend.call().await.json("{}");
+    assert_eq!(soon("it is answered", asking.join_next()).await.unwrap().unwrap(), 200);
+}
+
+/// R13 in small: what is left of 64 clients that read nothing beside one that does.
+#[tokio::test]
+async fn clients_that_read_nothing_are_cut_after_a_time_and_their_seats_are_free_again() {
+    const STALLED: usize = 8;
+    let (gateway, mut backend) = on_sockets(STALLED as u32 + 1, |raw| raw.timeouts.write = Some("200ms".into())).await;
+    let data = gateway.data_addr();
+    let mut stalled = Vec::new();
+    for _ in 0..STALLED {
+        stalled.push((unread(data).await, backend.call().await.stream()));
+    }
+    let mut healthy = JoinSet::new();
+    healthy.spawn(async move { Client::tcp(data).await.send(completion("")).await.unwrap().rest().await });
+    let streaming = backend.call().await.stream();
+    let piece = vec![b'x'; 1 << 20];
+    for (_, responding) in &stalled {
+        // More than any socket's buffer holds.
+        (0..16).for_each(|_| responding.chunk(&piece));
+    }
+    let service = gateway.service().clone();
+    until("the seats of those that read nothing are free", || {
+        streaming.event("{}");
+        service.load().1 == [(1, STALLED as u32 + 1)]
+    })
+    .await;
+    streaming.finish();
+    assert!(soon("the healthy stream ends", healthy.join_next()).await.unwrap().unwrap().1);
+    let mut metrics = Client::tcp(gateway.admin_addr()).await.send(get("/metrics")).await.unwrap();
+    let text = String::from_utf8(metrics.rest().await.0).unwrap();
+    assert!(text.contains(&format!("elasticserve_stalled_clients_total {STALLED}\n")), "{text}");
+}
+
+/// A connection over which a request goes out and nothing is read.
+async fn unread(addr: std::net::SocketAddr) -> TcpStream {
+    let mut stream = TcpStream::connect(addr).await.unwrap();
+    let body = r#"{"prompt":"a","stream":true}"#;
+    let head = format!("POST /v1/completions HTTP/1.1\r\nhost: gateway\r\ncontent-length: {}\r\n\r\n", body.len());
+    stream.write_all((head + body).as_bytes()).await.unwrap();
+    stream
+}
+
+/// R27.
+#[tokio::test(start_paused = true)]
+async fn a_panic_ends_its_request_alone() {
+    let (mut gateway, mut backend) = Piped::through(1, |dial| Arc::new(Panics { dial, count: AtomicU32::new(0) }));
+    let mut defects = 0;
+    for _ in 0..1_000 {
+        let mut asking = JoinSet::new();
+        let client = gateway.client().await;
+        asking.spawn(async move { client.send(completion("")).await.unwrap().status });
+        let status = tokio::select! {
+            status = asking.join_next() => status.unwrap().unwrap(),
+            call = backend.call() => {
+                // Each connection serves one request, so that every one is dialled for.
+                call.respond(200, &[("connection", "close")]).finish();
+                asking.join_next().await.unwrap().unwrap()
+            }
+        };
+        assert!(status == 200 || status == 500, "{status}");
+        defects += u32::from(status == 500);
+        assert_eq!(gateway.in_use(), 0);
+    }
+    assert_eq!(defects, 10);
+    gateway.service.audit().unwrap();
+}
+
+/// Panics at each hundredth connection.
+struct Panics {
+    dial: Arc<dyn Dial>,
+    count: AtomicU32,
+}
+
+impl Dial for Panics {
+    fn dial(&self, authority: &http::uri::Authority) -> DialFuture {
+        assert_ne!(self.count.fetch_add(1, Ordering::Relaxed) % 100, 99, "a defect of the test's making");
+        self.dial.dial(authority)
+    }
 }

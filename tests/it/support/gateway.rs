@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
 use elasticserve_gateway::config::{RawBackend, RawConfig};
-use elasticserve_gateway::{Gateway, Service};
+use elasticserve_gateway::{Dial, Gateway, Service};
 use http::Request;
 use http_body_util::Full;
 use tokio::io::DuplexStream;
@@ -37,7 +37,21 @@ pub(crate) struct Piped {
 impl Piped {
     /// A gateway and its backend; `change` edits the settings first.
     pub(crate) fn start(permits: u32, change: impl FnOnce(&mut RawConfig)) -> (Self, Backend) {
+        Self::with(permits, change, |dial| dial)
+    }
+
+    /// The same with connections that are made in another way than the backend's own.
+    pub(crate) fn through(permits: u32, through: impl FnOnce(Arc<dyn Dial>) -> Arc<dyn Dial>) -> (Self, Backend) {
+        Self::with(permits, |_| {}, through)
+    }
+
+    fn with(
+        permits: u32,
+        change: impl FnOnce(&mut RawConfig),
+        through: impl FnOnce(Arc<dyn Dial>) -> Arc<dyn Dial>,
+    ) -> (Self, Backend) {
         let (backend, dial) = Backend::on_pipes();
+        let dial = through(dial);
         let mut raw = settings("backend", permits);
         change(&mut raw);
         let service = Service::new(raw.check().unwrap(), dial);

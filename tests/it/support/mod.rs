@@ -5,6 +5,7 @@
 pub(crate) mod backend;
 pub(crate) mod client;
 pub(crate) mod gateway;
+pub(crate) mod process;
 
 use std::future::Future;
 use std::time::Duration;

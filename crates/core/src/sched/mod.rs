@@ -53,8 +53,8 @@ pub use price::{Price, Quote, Stall};
 pub use rules::{Admission, Rules, RulesError};
 pub use shadow::{Counts, Shadow, Word};
 pub use types::{
-    Action, BackendPolicy, MAX_BACKENDS, Offer, OnMiss, Rejection, Settings, TenantLimit, TenantPolicy, Ticket, Totals,
-    Used,
+    Action, BackendPolicy, MAX_BACKENDS, Offer, OnMiss, Rejection, Settings, TenantLimit, TenantLoad, TenantPolicy,
+    Ticket, Totals, Used,
 };
 
 use crate::ids::{RequestId, TenantId};
@@ -305,6 +305,12 @@ impl Scheduler {
     #[must_use]
     pub fn queued_bytes(&self) -> u64 {
         self.queue.bytes()
+    }
+
+    /// What a tenant has waiting and running.
+    #[must_use]
+    pub fn tenant_load(&self, tenant: TenantId) -> TenantLoad {
+        self.queue.load(tenant)
     }
 
     /// Permits in use, over all backends.

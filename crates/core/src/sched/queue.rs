@@ -12,7 +12,7 @@ use std::num::NonZeroU32;
 use super::estimate::Need;
 use super::order::{Charge, Order, OrderState, VirtualTime};
 use super::rate::ReleaseRate;
-use super::{AuditError, OnMiss, TenantLimit, TenantPolicy};
+use super::{AuditError, OnMiss, TenantLimit, TenantLoad, TenantPolicy};
 use crate::ids::{RequestId, TenantId};
 use crate::slo::Slo;
 use crate::time::{Span, Tick};
@@ -184,6 +184,11 @@ impl Queue {
 
     pub(super) fn is_empty(&self) -> bool {
         self.items.is_empty()
+    }
+
+    pub(super) fn load(&self, tenant: TenantId) -> TenantLoad {
+        let lane = &self.lanes[self.lane_of(tenant)];
+        TenantLoad { queued: lane.waiting.len(), queued_bytes: lane.bytes, in_use: lane.in_use }
     }
 
     pub(super) fn bytes(&self) -> u64 {

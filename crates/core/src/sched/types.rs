@@ -175,6 +175,17 @@ impl Default for Offer {
     }
 }
 
+/// What a tenant has at one moment.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
+pub struct TenantLoad {
+    /// Requests that wait.
+    pub queued: usize,
+    /// Bytes of their bodies.
+    pub queued_bytes: u64,
+    /// Permits that it holds.
+    pub in_use: u32,
+}
+
 /// A request was turned away.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct Rejection {

@@ -76,6 +76,8 @@ pub struct Backend {
     pub base_path: String,
     /// The requests that it may work on at once.
     pub permits: u32,
+    /// Whether it gets no new work.
+    pub drain: bool,
     /// The place of its pool.
     pub pool: usize,
     /// How much faster a seat of it works than one of weight 1.
@@ -89,12 +91,17 @@ pub struct Backend {
 }
 
 impl Backend {
+    /// The permits that there are of it now.
+    pub(crate) const fn seats(&self) -> u32 {
+        if self.drain { 0 } else { self.permits }
+    }
+
     /// What the scheduler knows of it.
     #[must_use]
     pub fn policy(&self) -> BackendPolicy {
         let cost = self.profile.as_ref().map(|(_, cost)| *cost);
         let text = format!("{}{}", self.authority, self.base_path);
-        BackendPolicy { permits: self.permits, weight: self.weight, cost, identity: fnv(text.as_bytes()) }
+        BackendPolicy { permits: self.seats(), weight: self.weight, cost, identity: fnv(text.as_bytes()) }
     }
 }
 
@@ -267,7 +274,8 @@ impl RawBackend {
         };
         let engine = self.engine.map(|name| engine(&format!("{key}.engine"), name, engines)).transpose()?;
         let permits = positive(&format!("{key}.permits"), self.permits.unwrap_or(Config::DEFAULT_PERMITS))?;
-        Ok(Backend { authority, base_path, permits, pool, weight, profile, look_up, engine })
+        let drain = self.drain.unwrap_or(false);
+        Ok(Backend { authority, base_path, permits, drain, pool, weight, profile, look_up, engine })
     }
 }
 

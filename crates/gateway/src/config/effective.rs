@@ -25,6 +25,7 @@ impl Config {
         let backend = |b: &super::Backend| RawBackend {
             url: format!("http://{}{}", b.authority, b.base_path),
             permits: Some(b.permits),
+            drain: b.drain.then_some(true),
             pool: self.pools.get(b.pool).map(|p| p.name.clone()),
             weight: Some(b.weight.get()),
             profile: b.profile.as_ref().map(|(name, _)| name.clone()),
@@ -63,7 +64,9 @@ impl Config {
                 connect: exact(t.connect),
                 head: exact(t.head),
                 idle: exact(t.idle),
+                write: exact(t.write),
                 drain: exact(t.drain),
+                drain_delay: exact(t.drain_delay),
             },
             slo: slo(&self.slo),
             state: RawState {

@@ -12,6 +12,8 @@ pub struct RawBackend {
     pub url: String,
     /// The requests that it may work on at once.
     pub permits: Option<u32>,
+    /// Whether it gets no new work.
+    pub drain: Option<bool>,
     /// The pool that it belongs to; needed where there are several.
     pub pool: Option<String>,
     /// How much faster a seat of it works than one of weight 1.

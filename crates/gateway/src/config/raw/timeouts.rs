@@ -16,6 +16,10 @@ pub struct RawTimeouts {
     pub head: Option<String>,
     /// Between two pieces of a backend's response body.
     pub idle: Option<String>,
+    /// For a client that reads nothing of what there is for it.
+    pub write: Option<String>,
     /// For what runs when the gateway is told to stop.
     pub drain: Option<String>,
+    /// How long it goes on as before once it has been told, for others to notice.
+    pub drain_delay: Option<String>,
 }
