@@ -104,7 +104,8 @@ async fn a_second_signal_ends_a_process_at_once() {
     let data = gateway.data;
     let mut running = JoinSet::new();
     running.spawn(async move { Client::tcp(data).await.send(completion("")).await.unwrap().rest().await });
-    backend.call().await.stream().event("{}");
+    let streaming = backend.call().await.stream();
+    streaming.event("{}");
     gateway.signal("TERM").await;
     soon("it drains", async { while gateway.get("/readyz").await.0 != 503 {} }).await;
     gateway.signal("INT").await;
