@@ -17,6 +17,7 @@
 //! | [`gate`] | how much work a backend is given: health, circuit breaker, slow start |
 //! | [`health`] | what a run shows of the generator itself, and what is tolerated |
 //! | [`sse`], [`openai`] | reading event streams and OpenAI-shaped bodies |
+//! | [`limit`] | requests and tokens per minute, reserved and settled |
 //! | [`config`] | strict reading of TOML |
 //! | [`search`] | the knee of an open load: which rate next, and when it is known |
 //! | [`stats`] | quantiles, intervals, paired effects, and how many pairs a decision needs |
@@ -29,6 +30,7 @@ pub mod gate;
 pub mod health;
 pub mod ids;
 pub mod ledger;
+pub mod limit;
 pub mod openai;
 pub mod outcome;
 pub mod rng;
