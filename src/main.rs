@@ -29,6 +29,8 @@ enum Verb {
     Explain(cmd::explain::Args),
     /// Stand in front of OpenAI-compatible servers and admit what can be answered in time.
     Gateway(cmd::gateway::Args),
+    /// Make API keys for the gateway, and the digests by which it knows them.
+    Keys(cmd::keys::Args),
     /// Offer a fixed plan of requests to a server and account for every one of them.
     Load(Box<cmd::load::Args>),
     /// Serve the OpenAI API from an engine model in real time.
@@ -52,6 +54,7 @@ fn main() -> ExitCode {
         Verb::Experiment(args) => cmd::experiment::run(&args),
         Verb::Explain(args) => cmd::explain::run(&args),
         Verb::Gateway(args) => cmd::gateway::run(args),
+        Verb::Keys(args) => cmd::keys::run(&args),
         Verb::Load(args) => cmd::load::run(*args, &given),
         Verb::Mock(args) => cmd::mock::run(args),
         Verb::Report(args) => cmd::report::run(args),

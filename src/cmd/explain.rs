@@ -52,6 +52,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
 fn in_sentences(d: &Decision) -> String {
     let whose = match d.tenant_from.as_str() {
         "header" => format!("of {}, as its header says", d.tenant),
+        "key" => format!("of {}, by its key", d.tenant),
         _ => format!("of {}, the tenant of what names none that is known", d.tenant),
     };
     let mut lines = vec![format!("Request {}, {whose}, came {} after the gateway's start.", d.id, ms(d.arrived_ms))];
@@ -168,6 +169,7 @@ fn reason(code: &str) -> &str {
         "queue_expired" => "its latest start, or its time to wait, passed in the queue",
         "no_backend" => "no backend was up",
         "draining" => "the gateway was shutting down",
+        "rate_limit_exceeded" => "its tenant or its key had used its limit per minute",
         _ => "for another reason",
     }
 }

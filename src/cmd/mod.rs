@@ -6,6 +6,7 @@ pub(crate) mod demo;
 pub(crate) mod experiment;
 pub(crate) mod explain;
 pub(crate) mod gateway;
+pub(crate) mod keys;
 pub(crate) mod load;
 pub(crate) mod mock;
 mod notify;

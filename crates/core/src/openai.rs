@@ -2,6 +2,7 @@
 //!
 //! Bodies are looked at, never rewritten: what a client sent is what the engine gets.
 
+mod depth;
 mod piece;
 mod raw;
 mod reader;
@@ -28,6 +29,8 @@ pub struct Peek {
     pub input: InputTokens,
     /// The limit on output tokens (`max_tokens`, `max_completion_tokens` or `max_output_tokens`).
     pub max_tokens: Option<u32>,
+    /// How many answers there are to be (`n` or `best_of`), each of them with that limit.
+    pub choices: u32,
     /// Whether the answer goes on to that limit whatever the model says (`ignore_eos`).
     pub to_the_limit: bool,
 }
@@ -42,6 +45,7 @@ impl Peek {
             stream: false,
             input: InputTokens::Estimated(0),
             max_tokens: None,
+            choices: 1,
             to_the_limit: false,
         }
     }
@@ -75,6 +79,9 @@ pub enum PeekError {
     /// JSON, but not an object.
     #[error("the body must be a JSON object")]
     NotAnObject,
+    /// Too many arrays and objects within each other.
+    #[error("the body is nested more than {} deep", depth::MAX_DEPTH)]
+    Deep,
     /// A limit on output tokens that is not a positive number of tokens.
     #[error("{field} must be a whole number from 1 to {max}, not {value}")]
     MaxTokens {
@@ -85,8 +92,18 @@ pub enum PeekError {
         /// The largest value taken.
         max: u32,
     },
+    /// A number of answers that is none.
+    #[error("{field} must be a whole number from 1 to {MAX_CHOICES}, not {value}")]
+    Choices {
+        /// The field that holds it.
+        field: &'static str,
+        /// What it holds.
+        value: f64,
+    },
 }
 
+/// More answers to one request than any server gives; more are refused as nonsense.
+pub const MAX_CHOICES: u32 = 1024;
 /// More output tokens than any model gives; larger limits are refused as nonsense.
 pub const MAX_OUTPUT_TOKENS: u32 = 16_777_216;
 
@@ -98,6 +115,10 @@ pub fn peek(body: &[u8]) -> Result<Peek, PeekError> {
     // A derived struct would take an array for its fields in order.
     if body.trim_ascii_start().first() == Some(&b'[') {
         return Err(PeekError::NotAnObject);
+    }
+    // What is not read here is not counted by serde either, and an engine's own reader may overflow on it.
+    if depth::is_deeper_than(body, depth::MAX_DEPTH) {
+        return Err(PeekError::Deep);
     }
     let raw: RawRequest<'_> = serde_json::from_slice(body)?;
     let limits = [
@@ -125,8 +146,22 @@ pub fn peek(body: &[u8]) -> Result<Peek, PeekError> {
             InputTokens::Estimated(clamp(input.tokens + input.text_bytes.div_ceil(4)))
         },
         max_tokens,
+        choices: choices(raw.n, raw.best_of)?,
         to_the_limit: raw.ignore_eos.unwrap_or(false),
     })
+}
+
+/// The greater of `n` and `best_of`, 1 without either.
+fn choices(n: Option<f64>, best_of: Option<f64>) -> Result<u32, PeekError> {
+    let mut choices = 1;
+    for (field, value) in [("n", n), ("best_of", best_of)] {
+        let Some(value) = value else { continue };
+        if !(1.0..=f64::from(MAX_CHOICES)).contains(&value) || value.fract() != 0.0 {
+            return Err(PeekError::Choices { field, value });
+        }
+        choices = choices.max(value as u32);
+    }
+    Ok(choices)
 }
 
 fn clamp(n: u64) -> u32 {
@@ -151,6 +186,10 @@ struct RawRequest<'a> {
     max_completion_tokens: Option<f64>,
     #[serde(default)]
     max_output_tokens: Option<f64>,
+    #[serde(default)]
+    n: Option<f64>,
+    #[serde(default)]
+    best_of: Option<f64>,
     #[serde(default)]
     prompt: Option<Size>,
     #[serde(default)]
@@ -249,6 +288,7 @@ mod tests {
                 stream: true,
                 input: InputTokens::Exact(3),
                 max_tokens: Some(64),
+                choices: 1,
                 to_the_limit: false
             }
         );
@@ -287,8 +327,22 @@ mod tests {
     }
 
     #[test]
+    fn the_number_of_answers_is_the_greater_of_its_two_fields_and_nonsense_is_refused_by_name() {
+        let choices = |more: &str| peek(format!(r#"{{"prompt":"x"{more}}}"#).as_bytes()).map(|p| p.choices);
+        assert_eq!(choices("").unwrap(), 1);
+        assert_eq!(choices(r#","n":null"#).unwrap(), 1);
+        assert_eq!(choices(r#","n":3,"best_of":5"#).unwrap(), 5);
+        for bad in ["0", "-1", "1.5", "1025", "1e300"] {
+            assert!(choices(&format!(r#","n":{bad}"#)).unwrap_err().to_string().starts_with("n must"), "{bad}");
+        }
+    }
+
+    #[test]
     fn a_deeply_nested_body_is_refused_without_overflow() {
         let deep = format!(r#"{{"messages":{}{}}}"#, "[".repeat(10_000), "]".repeat(10_000));
         assert!(peek(deep.as_bytes()).is_err());
+        let unread = |depth| format!(r#"{{"unread":{}{}}}"#, "[".repeat(depth), "]".repeat(depth));
+        assert!(peek(unread(126).as_bytes()).is_ok());
+        assert!(matches!(peek(unread(127).as_bytes()), Err(PeekError::Deep)));
     }
 }

@@ -97,6 +97,7 @@ fn readiness(shared: &Shared) -> Response<Full<Bytes>> {
 }
 
 fn metrics(shared: &Shared) -> Response<Full<Bytes>> {
+    shared.metrics.body_memory_is(shared.memory.used());
     let views = shared.pools.views(shared.config().tenants.len());
     match shared.metrics.encode(&views) {
         Ok(body) => with_type(text(StatusCode::OK, body), TEXT_FORMAT),

@@ -3,7 +3,10 @@
 mod backends;
 mod change;
 mod check;
+mod credential;
 mod effective;
+mod keys;
+mod nets;
 mod policy;
 mod raw;
 mod sped_up;
@@ -21,10 +24,16 @@ use elasticserve_core::slo::Slo;
 use elasticserve_core::time::Span;
 use http::StatusCode;
 
+use crate::tls::ListenerTls;
+
 pub use backends::{Backend, MAX_BACKENDS, MAX_MODELS, MAX_POOLS, Pool, PoolProfile, Watch, fnv};
+pub use credential::{Credential, Source};
+pub use keys::{Expiry, Key, Keys, MAX_KEYS};
+pub use nets::Net;
 pub use raw::{
-    Affinity, Discovery, Lengths, RawAdmission, RawBackend, RawConfig, RawEngine, RawEngines, RawHealth, RawLimits,
-    RawLog, RawPool, RawPredict, RawQueue, RawReload, RawSlo, RawStall, RawState, RawTenant, RawTimeouts,
+    Affinity, Discovery, Lengths, RawAdmission, RawBackend, RawConfig, RawEngine, RawEngines, RawHealth, RawKey,
+    RawLimits, RawLog, RawPool, RawPredict, RawQueue, RawReload, RawSlo, RawStall, RawState, RawTenant, RawTimeouts,
+    RawTls,
 };
 pub use tenants::{MAX_NAME, MAX_TENANTS, Tenant};
 
@@ -47,6 +56,12 @@ pub struct Config {
     pub tenants: Vec<Tenant>,
     /// The tenant of requests that name none, or one that is not known.
     pub default_tenant: TenantId,
+    /// What the listener shows; `None` for plain HTTP.
+    pub tls: Option<ListenerTls>,
+    /// The keys of all tenants; without any, clients need not show one.
+    pub keys: Keys,
+    /// Proxies whose word on tenants is believed.
+    pub trusted_proxies: Vec<Net>,
     /// Who goes next.
     pub order: Order,
     /// How long a class may hold back what came before it.
@@ -75,6 +90,8 @@ pub struct Config {
     pub max_connections: u32,
     /// Bytes of one request body.
     pub max_body_bytes: u64,
+    /// Bytes of all request bodies that are in memory.
+    pub max_body_memory: u64,
     /// When to give up.
     pub timeouts: Timeouts,
     /// The limits of tenants that have none of their own.

@@ -1,10 +1,13 @@
 //! One client connection: HTTP/1 with its bounds.
 
 use std::convert::Infallible;
+use std::net::IpAddr;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use http::Request;
+use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -13,7 +16,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::metrics::Metrics;
 use crate::patient::{Patient, is_stalled};
-use crate::proxy::Shared;
+use crate::proxy::{Peer, Shared};
 
 /// The largest request head, and the buffer that bounds it.
 const MAX_HEAD: usize = 64 << 10;
@@ -37,8 +40,13 @@ const LATE_HEADER_TIMEOUT: Duration = Duration::from_secs(2);
 ///
 /// A client that closes its side while a request is under way is taken as gone, and everything that
 /// was done for it is dropped. That is also so for a client that only half-closes, which is rare.
-pub(crate) async fn serve<S>(shared: Arc<Shared>, stream: S, header_timeout: Duration, ending: Ending)
-where
+pub(crate) async fn serve<S>(
+    shared: Arc<Shared>,
+    stream: S,
+    peer: Option<IpAddr>,
+    header_timeout: Duration,
+    ending: Ending,
+) where
     S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
 {
     let came_late = ending.drain.is_cancelled();
@@ -47,7 +55,10 @@ where
     let limit = shared.config().timeouts.write;
     let stream = Patient::new(stream, limit.to_std());
     let _panics = Panics(Arc::clone(&metrics));
-    let service = service_fn(move |request| {
+    let service = service_fn(move |mut request: Request<Incoming>| {
+        if let Some(peer) = peer {
+            request.extensions_mut().insert(Peer(peer));
+        }
         let shared = Arc::clone(&shared);
         async move { Ok::<_, Infallible>(shared.handle(request).await) }
     });

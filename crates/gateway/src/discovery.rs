@@ -87,7 +87,7 @@ impl Discovery {
             let every = backend.look_up.map_or(PATIENCE, |every| every.to_std());
             self.next.insert(name.clone(), Instant::now() + every);
             let host = backend.authority.host().trim_matches(['[', ']']).to_owned();
-            let resolving = self.resolver.resolve(&host, backend.authority.port_u16().unwrap_or(80));
+            let resolving = self.resolver.resolve(&host, backend.port());
             let name = name.clone();
             looking.spawn(async move { (name, tokio::time::timeout(PATIENCE, resolving).await) });
         }

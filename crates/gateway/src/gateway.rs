@@ -1,7 +1,7 @@
 //! A gateway from its start to its end.
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -18,6 +18,7 @@ use crate::config::{Config, ConfigError};
 use crate::connection::Ending;
 use crate::decisions::DecisionLog;
 use crate::discovery::{Discovery, Resolve, SystemResolver};
+use crate::limits::Quotas;
 use crate::live::{Live, ReloadError};
 use crate::metrics::Metrics;
 use crate::pool::Pools;
@@ -107,6 +108,8 @@ impl Service {
             live,
             metrics,
             leaving: AtomicBool::new(false),
+            quotas: Quotas::new(clock),
+            memory: Arc::default(),
             draining: AtomicBool::new(false),
             stop_asked: CancellationToken::new(),
             requests: AtomicU64::new(0),
@@ -117,10 +120,15 @@ impl Service {
         Self { shared: Arc::new(shared), connections: TaskTracker::new(), ending: Ending::default() }
     }
 
-    /// Serves one client connection to its end.
+    /// Serves one client connection to its end, from an address that is not known.
     pub async fn serve(&self, stream: impl Stream + 'static) {
+        self.serve_from(stream, None).await;
+    }
+
+    /// Serves one client connection to its end.
+    pub async fn serve_from(&self, stream: impl Stream + 'static, peer: Option<IpAddr>) {
         let timeout = self.shared.config().timeouts.header.to_std();
-        connection::serve(Arc::clone(&self.shared), stream, timeout, self.ending.clone()).await;
+        connection::serve(Arc::clone(&self.shared), stream, peer, timeout, self.ending.clone()).await;
     }
 
     /// Runs the schedulers' and the backends' timers, for ever.
@@ -151,6 +159,18 @@ impl Service {
         let views = self.shared.pools.views(0);
         let permits = views.iter().flat_map(|pool| pool.backends.iter().map(|b| b.permits)).collect();
         (views.iter().map(|pool| pool.view.queued).sum(), permits)
+    }
+
+    /// Client connections that are open.
+    #[must_use]
+    pub fn connections(&self) -> usize {
+        self.connections.len()
+    }
+
+    /// Bytes of request bodies that are in memory, or are to come.
+    #[must_use]
+    pub fn body_memory(&self) -> u64 {
+        self.shared.memory.used()
     }
 
     /// The schedulers' counters, summed up.

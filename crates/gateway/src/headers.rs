@@ -21,7 +21,8 @@ const OUTPUT_TOKENS: &str = "x-elasticserve-output-tokens";
 const INPUT_TOKENS: &str = "x-elasticserve-input-tokens";
 const READ_TIMEOUT: &str = "x-stainless-read-timeout";
 /// Names of the header that says whose a request is, the first that is there wins.
-const TENANT: [&str; 3] = ["x-elasticserve-tenant", "x-llm-d-inference-fairness-id", "x-gateway-inference-fairness-id"];
+pub(crate) const TENANT: [&str; 3] =
+    ["x-elasticserve-tenant", "x-llm-d-inference-fairness-id", "x-gateway-inference-fairness-id"];
 /// Names of the header that asks for a class, the first that is there wins.
 const CLASS: [&str; 3] = ["x-elasticserve-class", "x-llm-d-inference-objective", "x-gateway-inference-objective"];
 /// Names of the headers with a request's own limits, the first that is there wins.
@@ -50,8 +51,6 @@ const HOP_BY_HOP: [HeaderName; 8] = [
 /// What a request's headers say about how it wants to be scheduled.
 #[derive(Copy, Clone, Debug, Default, PartialEq)]
 pub(crate) struct Wishes {
-    /// Whose it is; `None` if it does not say, or names one that is not configured.
-    pub(crate) tenant: Option<TenantId>,
     /// The class that it asks for.
     pub(crate) class: Option<u32>,
     /// The limits that it states itself.
@@ -68,11 +67,7 @@ pub(crate) struct Wishes {
 
 impl Wishes {
     /// Reads the headers; a bad value is refused by name, never taken as a privilege.
-    pub(crate) fn read(
-        headers: &HeaderMap,
-        tenant: impl Fn(&str) -> Option<TenantId>,
-        class: impl Fn(&str) -> Option<u32>,
-    ) -> Result<Self, Refusal> {
+    pub(crate) fn read(headers: &HeaderMap, class: impl Fn(&str) -> Option<u32>) -> Result<Self, Refusal> {
         let ms = number(headers, QUEUE_BUDGET_MS, "a number of milliseconds from 0 to 1e9")?;
         // A client that gives up after so many seconds need not be kept in the queue for longer.
         let patience = number(headers, READ_TIMEOUT, "a number of seconds from 0 to 1e9")?.filter(|s| *s > 0.0);
@@ -80,7 +75,6 @@ impl Wishes {
         let patience = patience.map(Span::from_secs_f64);
         let tokens = |name| Ok(number(headers, name, "a number of tokens from 0 to 1e9")?.map(|n| n as u32));
         Ok(Self {
-            tenant: text(headers, TENANT)?.and_then(|(_, name)| tenant(name)),
             class: text(headers, CLASS)?.map(|(name, value)| asked_class(name, value, class)).transpose()?,
             slo: Slo {
                 ttft: limit(headers, SLO_TTFT)?,
@@ -93,6 +87,14 @@ impl Wishes {
             output: tokens(OUTPUT_TOKENS)?,
         })
     }
+}
+
+/// Whose a request says that it is; `None` if it does not say, or names a tenant that is not configured.
+pub(crate) fn tenant(
+    headers: &HeaderMap,
+    known: impl Fn(&str) -> Option<TenantId>,
+) -> Result<Option<TenantId>, Refusal> {
+    Ok(text(headers, TENANT)?.and_then(|(_, name)| known(name)))
 }
 
 /// A class by its number or its name.
@@ -196,8 +198,7 @@ mod tests {
     use super::*;
 
     fn read(headers: &HeaderMap) -> Result<Wishes, Refusal> {
-        let class = |name: &str| (name == "bulk").then_some(9);
-        Wishes::read(headers, |name| (name == "gold").then_some(TenantId(3)), class)
+        Wishes::read(headers, |name: &str| (name == "bulk").then_some(9))
     }
 
     fn map(pairs: &[(&str, &str)]) -> HeaderMap {
@@ -289,9 +290,10 @@ mod tests {
 
     #[test]
     fn a_tenant_is_read_by_any_of_its_names_and_an_unknown_one_is_nobody() {
+        let read = |headers: &HeaderMap| tenant(headers, |name| (name == "gold").then_some(TenantId(3)));
         for name in TENANT {
-            assert_eq!(read(&map(&[(name, " gold ")])).unwrap().tenant, Some(TenantId(3)));
-            assert_eq!(read(&map(&[(name, "gilt")])).unwrap().tenant, None);
+            assert_eq!(read(&map(&[(name, " gold ")])).unwrap(), Some(TenantId(3)));
+            assert_eq!(read(&map(&[(name, "gilt")])).unwrap(), None);
             assert!(
                 matches!(read(&map(&[(name, "gold"), (name, "gold")])), Err(Refusal::BadHeader { name: n, .. }) if n == name)
             );

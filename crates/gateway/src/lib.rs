@@ -16,8 +16,11 @@
 //! | `patient`, `caught` | a client that does not read; a panic that ends one request alone |
 //! | `route` | which paths are scheduled, pass by, or do not exist |
 //! | `proxy` | the story of one request |
-//! | `task` | whose a request is, how much work and by when: the offer |
+//! | `auth`, [`secret`] | whose a request is; keys and their digests |
+//! | `task` | how much work it is and by when: the offer |
 //! | [`decisions`] | one line about each scheduled request |
+//! | `limits` | requests and tokens per minute |
+//! | `memory` | a budget for bodies |
 //! | `headers`, `body` | what is read, forwarded and left out |
 //! | `model`, `pool`, `endpoint` | which pool serves a model; its backends and what each is given |
 //! | `attempt`, `affinity` | sending, once more elsewhere if need be; what belongs together |
@@ -26,6 +29,7 @@
 //! | `admit`, `permit` | the scheduler behind one lock; the right to a seat as a value |
 //! | `sync` | what that lock and the answers are made of, so that loom can stand in |
 //! | `upstream`, `health` | connections to the backends; whether they are up |
+//! | [`tls`] | certificates of the listener, and whom to trust among backends |
 //! | `relay` | the response body that carries the permit |
 //! | `reply` | every answer that the gateway gives itself |
 //! | `state` | what was learned, over a restart |
@@ -35,6 +39,7 @@ mod admin;
 mod admit;
 mod affinity;
 mod attempt;
+mod auth;
 mod body;
 mod catalog;
 mod caught;
@@ -48,8 +53,10 @@ mod engine;
 mod gateway;
 mod headers;
 mod health;
+mod limits;
 mod listen;
 mod live;
+mod memory;
 mod metrics;
 mod model;
 mod patient;
@@ -60,9 +67,11 @@ mod relay;
 mod reload;
 mod reply;
 mod route;
+pub mod secret;
 mod state;
 mod sync;
 mod task;
+pub mod tls;
 mod upstream;
 
 pub use discovery::{Resolve, ResolveFuture};

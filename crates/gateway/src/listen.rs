@@ -1,6 +1,7 @@
 //! The accept loop.
 
 use std::io;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -20,8 +21,8 @@ x-elasticserve-reason: too_many_connections\r\ncontent-length: 0\r\n\r\n";
 /// Accepts clients until it is aborted. While the gateway drains it goes on, so that who comes is told.
 pub(crate) async fn accept(listener: TcpListener, shared: Arc<Shared>, connections: TaskTracker, ending: Ending) {
     loop {
-        let stream = match accept_one(&listener).await {
-            Ok(stream) => stream,
+        let (stream, peer) = match accept_one(&listener).await {
+            Ok(accepted) => accepted,
             Err(error) => {
                 tracing::warn!(%error, "cannot accept");
                 tokio::time::sleep(ACCEPT_PAUSE).await;
@@ -36,7 +37,21 @@ pub(crate) async fn accept(listener: TcpListener, shared: Arc<Shared>, connectio
             continue;
         }
         let header_timeout = config.timeouts.header.to_std();
-        let serving = connection::serve(Arc::clone(&shared), stream, header_timeout, ending.clone());
+        let (served, ending) = (Arc::clone(&shared), ending.clone());
+        let serving = async move {
+            let peer = Some(peer.ip());
+            let Some(tls) = &config.tls else {
+                return connection::serve(served, stream, peer, header_timeout, ending).await;
+            };
+            match ending.cut.clone().run_until_cancelled(tls.accept(stream)).await {
+                Some(Ok(stream)) => connection::serve(served, stream, peer, header_timeout, ending).await,
+                Some(Err(error)) => {
+                    tracing::debug!(%error, "TLS handshake failed");
+                    served.metrics.handshake_failed();
+                }
+                None => {}
+            }
+        };
         let metrics = Arc::clone(&shared.metrics);
         let tracker = connections.clone();
         connections.spawn(async move {
@@ -48,11 +63,11 @@ pub(crate) async fn accept(listener: TcpListener, shared: Arc<Shared>, connectio
 }
 
 /// A client's connection with Nagle's algorithm off, so that each event leaves at once.
-async fn accept_one(listener: &TcpListener) -> io::Result<TcpStream> {
-    let (stream, _) = listener.accept().await?;
+async fn accept_one(listener: &TcpListener) -> io::Result<(TcpStream, SocketAddr)> {
+    let (stream, peer) = listener.accept().await?;
     // This fails only for a connection that is lost already, which serving it will find out.
     let _ = stream.set_nodelay(true);
-    Ok(stream)
+    Ok((stream, peer))
 }
 
 fn turn_away(stream: &TcpStream) {
@@ -69,6 +84,6 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let client = TcpStream::connect(listener.local_addr().unwrap());
         let (accepted, _client) = tokio::join!(accept_one(&listener), client);
-        assert!(accepted.unwrap().nodelay().unwrap());
+        assert!(accepted.unwrap().0.nodelay().unwrap());
     }
 }

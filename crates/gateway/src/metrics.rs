@@ -8,6 +8,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 use elasticserve_core::gate::{Breaker, Health};
 use elasticserve_core::ids::TenantId;
+use elasticserve_core::limit::Limited;
 use elasticserve_core::sched::{Counts, LengthSummary};
 use elasticserve_core::time::Span;
 use http::uri::Authority;
@@ -18,6 +19,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::{Registry, Unit};
 
+use crate::auth::Denied;
 use crate::config::Config;
 use crate::endpoint::EndpointView;
 use crate::pool::PoolView;
@@ -44,6 +46,17 @@ struct TenantLabel {
 struct OutcomeLabel {
     tenant: String,
     outcome: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ReasonLabel {
+    reason: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct LimitLabel {
+    tenant: String,
+    limit: &'static str,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -127,6 +140,9 @@ struct TenantFigures {
 pub(crate) struct Metrics {
     registry: Registry,
     requests: Family<OutcomeLabel, Counter>,
+    unauthorized: Family<ReasonLabel, Counter>,
+    rate_limited: Family<LimitLabel, Counter>,
+    body_memory: Gauge,
     slo_results: Family<SloLabel, Counter>,
     tokens: Family<DirectionLabel, Counter>,
     queue_wait: ByTenant,
@@ -146,6 +162,7 @@ pub(crate) struct Metrics {
     failed_look_ups: Family<NameLabel, Counter>,
     connections: Gauge,
     refused_connections: Counter<u64, AtomicU64>,
+    failed_handshakes: Counter<u64, AtomicU64>,
     live_tpot: Family<PoolLabel, Gauge<f64, AtomicU64>>,
     dropped_decisions: Counter<u64, AtomicU64>,
     shadow: Family<ShadowLabel, Counter<u64, AtomicU64>>,
@@ -166,6 +183,9 @@ impl Metrics {
         let mut m = Self {
             registry: Registry::with_prefix("elasticserve"),
             requests: Family::default(),
+            unauthorized: Family::default(),
+            rate_limited: Family::default(),
+            body_memory: Gauge::default(),
             slo_results: Family::default(),
             tokens: Family::default(),
             queue_wait: ByTenant::new_with_constructor(|| Histogram::new(SHORT)),
@@ -185,6 +205,7 @@ impl Metrics {
             failed_look_ups: Family::default(),
             connections: Gauge::default(),
             refused_connections: Counter::default(),
+            failed_handshakes: Counter::default(),
             live_tpot: Family::default(),
             dropped_decisions: Counter::default(),
             shadow: Family::default(),
@@ -201,6 +222,10 @@ impl Metrics {
         m.reload(config);
         m.register();
         m.reloads.register(&mut m.registry);
+        if config.tls.is_some() {
+            let failed = "Connections of clients without a TLS handshake";
+            m.registry.register("failed_handshakes", failed, m.failed_handshakes.clone());
+        }
         if config.fixed.state.is_some() {
             m.registry.register("state", "1 for what became of the state file at the start", m.state.clone());
             let failed = "Times that the state could not be written";
@@ -241,6 +266,9 @@ impl Metrics {
     fn register(&mut self) {
         let r = &mut self.registry;
         r.register("requests", "Requests by how they ended", self.requests.clone());
+        r.register("unauthorized", "Requests without a valid key", self.unauthorized.clone());
+        let over = "Requests beyond a limit per minute of their tenant or key";
+        r.register("rate_limited", over, self.rate_limited.clone());
         r.register("slo_results", "Scheduled requests by whether their SLO was met", self.slo_results.clone());
         r.register("tokens", "Tokens of answered requests", self.tokens.clone());
         let s = Unit::Seconds;
@@ -252,6 +280,7 @@ impl Metrics {
         r.register_with_unit("overhead", own, s, self.own_time.clone());
         r.register("queue_depth", "Requests that wait", self.queue_depth.clone());
         r.register_with_unit("queue_size", "Bodies that wait", Unit::Bytes, self.queue_bytes.clone());
+        r.register_with_unit("body_memory", "Bodies of requests in memory", Unit::Bytes, self.body_memory.clone());
         r.register("permits_in_use", "Permits in use", self.permits_in_use.clone());
         r.register("permits", "Permits in total", self.permits.clone());
         r.register("backend_up", "1 if the backend answers its probes, else 0", self.backend_up.clone());
@@ -385,6 +414,18 @@ impl Metrics {
         self.failovers.get_or_create(&FailoverLabel { pool: pool.to_owned(), result }).inc();
     }
 
+    pub(crate) fn rate_limited(&self, tenant: TenantId, limited: Limited) {
+        self.rate_limited.get_or_create(&LimitLabel { tenant: self.name(tenant), limit: limited.name() }).inc();
+    }
+
+    pub(crate) fn body_memory_is(&self, bytes: u64) {
+        self.body_memory.set(i64::try_from(bytes).unwrap_or(i64::MAX));
+    }
+
+    pub(crate) fn denied(&self, why: Denied) {
+        self.unauthorized.get_or_create(&ReasonLabel { reason: why.name() }).inc();
+    }
+
     pub(crate) fn connections_are(&self, open: usize) {
         self.connections.set(open as i64);
     }
@@ -399,6 +440,10 @@ impl Metrics {
 
     pub(crate) fn connection_refused(&self) {
         self.refused_connections.inc();
+    }
+
+    pub(crate) fn handshake_failed(&self) {
+        self.failed_handshakes.inc();
     }
 
     pub(crate) fn waited(&self, tenant: TenantId, span: Span) {

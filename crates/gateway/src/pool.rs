@@ -156,7 +156,10 @@ impl Pool {
         for (number, backend) in wanted {
             let same = |e: &Arc<Endpoint>| {
                 let old = &e.backend;
-                old.authority == backend.authority && old.base_path == backend.base_path && old.engine == backend.engine
+                // Whoever is shown another key, or trusted by another root, is another one.
+                (&old.authority, &old.base_path, &old.engine)
+                    == (&backend.authority, &backend.base_path, &backend.engine)
+                    && (&old.credential, &old.tls) == (&backend.credential, &backend.tls)
             };
             match stale.iter().position(same) {
                 Some(place) => {

@@ -1,5 +1,6 @@
 //! The story of one request.
 
+use std::net::IpAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -12,7 +13,7 @@ use elasticserve_core::sched::{Prediction, Rejection};
 use elasticserve_core::time::{Span, Tick};
 use http::header::{self, HeaderMap, HeaderValue};
 use http::uri::PathAndQuery;
-use http::{Method, Request, Response};
+use http::{Method, Request, Response, StatusCode};
 use http_body_util::Full;
 use hyper::body::{Body, Frame, Incoming, SizeHint};
 use tokio_util::sync::CancellationToken;
@@ -20,11 +21,15 @@ use tokio_util::sync::CancellationToken;
 use crate::admit::Refused;
 use crate::affinity;
 use crate::attempt::{Attempted, Held};
+use crate::auth::{self, Caller};
+use crate::body::{self, Bounds};
 use crate::caught::{Caught, Panicked};
 use crate::clock::Clock;
 use crate::decisions::{Decided, Decision, DecisionLog, Known, Predicted};
 use crate::headers::{self, BACKEND, OUTCOME, QUEUE_MS, Wishes};
+use crate::limits::{Expected, Quotas, Under};
 use crate::live::{Active, Live};
+use crate::memory::Memory;
 use crate::metrics::{Account, Draft, Meter, Metrics};
 use crate::model;
 use crate::pool::Pools;
@@ -44,6 +49,8 @@ pub(crate) struct Shared {
     pub(crate) metrics: Arc<Metrics>,
     /// It is going, and says so to who asks whether it is ready.
     pub(crate) leaving: AtomicBool,
+    pub(crate) quotas: Arc<Quotas>,
+    pub(crate) memory: Arc<Memory>,
     pub(crate) draining: AtomicBool,
     /// An operator has asked to stop.
     pub(crate) stop_asked: CancellationToken,
@@ -55,6 +62,10 @@ pub(crate) struct Shared {
     /// Where each decision is written down, if it is.
     pub(crate) decisions: Option<DecisionLog>,
 }
+
+/// The address that a request comes from; one of its extensions, where it is known.
+#[derive(Copy, Clone, Debug)]
+pub(crate) struct Peer(pub(crate) IpAddr);
 
 /// The body of an answer: a backend's, or our own.
 pub(crate) enum Answer {
@@ -118,6 +129,9 @@ impl Shared {
         };
         result.unwrap_or_else(|(refusal, meter)| {
             tracing::debug!(code = refusal.code(), "refused");
+            if let Refusal::Unauthorized(why) = refusal {
+                self.metrics.denied(why);
+            }
             match meter {
                 Some(meter) => meter.refused(refusal.code()),
                 None => self.metrics.ended(refusal.code()),
@@ -135,12 +149,13 @@ impl Shared {
         id: &HeaderValue,
         arrived: Tick,
     ) -> Scheduled {
-        let (outgoing, wishes) = self.take_in(config, request, id).await.map_err(unmetered)?;
-        let peek = peek(config, &outgoing).map_err(unmetered)?;
+        let (outgoing, caller, wishes) = self.take_in(config, request, id).await.map_err(unmetered)?;
+        let peek = peek(config, &caller, &outgoing).map_err(unmetered)?;
+        caller.check_model(|| peek.model.clone()).map_err(unmetered)?;
         let place = config.models().pool(peek.model.as_deref()).map_err(unmetered)?;
         let Some(pool) = self.pools.get(place) else { return Err(unmetered(Refusal::Gone)) };
         let read = self.clock.now();
-        let task = Task::of(config, &wishes, &peek);
+        let task = Task::of(config, &caller, &wishes, &peek);
         let affinity = affinity::key(&config.pools[place], &task, &outgoing.headers, &peek, &outgoing.body);
         let offer = task.offer(&wishes, outgoing.body.len() as u64, affinity);
         let draft = self.decisions.as_ref().map(|log| {
@@ -149,8 +164,17 @@ impl Shared {
             decision.pool = (self.pools.all().len() > 1).then(|| pool.name.clone());
             Box::new(Draft { decision, log: log.clone() })
         });
-        let account = Account { tenant: task.tenant, arrived, slo: task.slo, draft };
+        let account = Account { tenant: task.tenant, arrived, slo: task.slo, draft, charge: None };
         let mut meter = Meter::start(Arc::clone(&self.metrics), self.clock, account);
+        let under = Under::of(config, &caller, &task);
+        let usual = || pool.admission.lengths(task.tenant).map(|lengths| lengths.mean);
+        match self.quotas.reserve(&under, || Expected::of(&task, usual), config) {
+            Ok(charge) => meter.charge(charge, peek.stream),
+            Err(limited) => {
+                self.metrics.rate_limited(task.tenant, limited.limited());
+                return Err((Refusal::RateLimited(Box::new(limited)), Some(meter)));
+            }
+        }
         let waiting = match pool.admission.offer(offer) {
             Ok(waiting) => waiting,
             Err(refused) => return Err(rejected(config, &task, refused, meter)),
@@ -164,9 +188,14 @@ impl Shared {
         self.metrics.spent_itself(self.clock.now().since(read).saturating_sub(waited));
         match self.attempt(pool, &outgoing, permit, &mut meter).await {
             Attempted::Answered(response, Held { permit, stay }) => {
-                let (number, success) = (stay.endpoint.number, response.status().is_success());
-                let work = Work { permit, stay, meter, success };
-                Ok(answer(config, response, id, number, Some((work, waited))))
+                let (number, status) = (stay.endpoint.number, response.status());
+                if status.is_server_error() || status == StatusCode::TOO_MANY_REQUESTS {
+                    meter.excuse();
+                }
+                let work = Work { permit, stay, meter, success: status.is_success() };
+                let mut response = answer(config, response, id, number, Some((work, waited)));
+                self.quotas.levels(&under).put(response.headers_mut());
+                Ok(response)
             }
             Attempted::Failed(refusal, number) => {
                 let cut = matches!(refusal, Refusal::DeadlineLost);
@@ -180,7 +209,11 @@ impl Shared {
 
     /// The way of a question about the server, which needs no permit.
     async fn pass_by(&self, config: &Active, request: Request<Incoming>, id: &HeaderValue) -> Scheduled {
-        let (outgoing, _) = self.take_in(config, request, id).await.map_err(unmetered)?;
+        let (outgoing, caller, _) = self.take_in(config, request, id).await.map_err(unmetered)?;
+        if outgoing.method == Method::POST {
+            let model = || openai::peek(&outgoing.body).ok().and_then(|peek| peek.model);
+            caller.check_model(model).map_err(unmetered)?;
+        }
         let (path, models) = (outgoing.path.path(), config.models());
         if path == MODELS && models.are_in_several_pools() {
             let response = self.list_models(config, &outgoing, id).await;
@@ -189,7 +222,7 @@ impl Shared {
         }
         let asked = match path.strip_prefix(MODELS).and_then(|rest| rest.strip_prefix('/')) {
             Some(model) => Some(Some(model.to_owned())),
-            None if outgoing.method == Method::POST => Some(peek(config, &outgoing).map_err(unmetered)?.model),
+            None if outgoing.method == Method::POST => Some(peek(config, &caller, &outgoing).map_err(unmetered)?.model),
             None => None,
         };
         let pools = match asked {
@@ -226,20 +259,23 @@ impl Shared {
         config: &Active,
         request: Request<Incoming>,
         id: &HeaderValue,
-    ) -> Result<(Outgoing, Wishes), Refusal> {
+    ) -> Result<(Outgoing, Caller, Wishes), Refusal> {
         let (parts, body) = request.into_parts();
         if parts.headers.get_all(header::HOST).iter().count() != 1 {
             return Err(Refusal::Host);
         }
+        let peer = parts.extensions.get::<Peer>().map(|peer| peer.0);
+        let caller = auth::identify(config, &parts.headers, peer)?;
         if let Some(encoding) = compressed(&parts.headers) {
             return Err(Refusal::Encoded(encoding));
         }
-        let wishes =
-            Wishes::read(&parts.headers, |name| config.tenant(name), |name| config.classes.get(name).copied())?;
-        let body = crate::body::read(body, config.max_body_bytes, config.timeouts.body).await?;
+        let wishes = Wishes::read(&parts.headers, |name| config.classes.get(name).copied())?;
+        let (bytes, memory, time) = (config.max_body_bytes, config.max_body_memory, config.timeouts.body);
+        let body = body::read(body, Bounds { bytes, memory, time }, &self.memory).await?;
         let path = parts.uri.path_and_query().cloned().unwrap_or(PathAndQuery::from_static("/"));
-        let headers = headers::to_backend(&parts.headers, id);
-        Ok((Outgoing { method: parts.method, path, headers, body }, wishes))
+        let mut headers = headers::to_backend(&parts.headers, id);
+        caller.strip(config, &mut headers);
+        Ok((Outgoing { method: parts.method, path, headers, body }, caller, wishes))
     }
 }
 
@@ -264,7 +300,7 @@ fn draft(
         id: id.to_str().unwrap_or_default().to_owned(),
         tenant: config.tenants[task.tenant.index()].name.clone(),
         pool: None,
-        tenant_from: if task.named { "header" } else { "default" }.to_owned(),
+        tenant_from: task.tenant_from.to_owned(),
         arrived_ms: arrived.since(Tick::ZERO).as_millis_f64(),
         known,
         predicted: predicted.map(|p| Predicted {
@@ -313,9 +349,9 @@ fn answer(
 }
 
 /// What a request says about its work. Audio comes as a form, of which only the model is read, where it matters.
-fn peek(config: &Active, outgoing: &Outgoing) -> Result<openai::Peek, Refusal> {
+fn peek(config: &Active, caller: &Caller, outgoing: &Outgoing) -> Result<openai::Peek, Refusal> {
     if outgoing.path.path().starts_with(AUDIO) {
-        let matters = config.models().matter();
+        let matters = config.models().matter() || caller.is_bound_to_models();
         let model = if matters { model::of_form(&outgoing.headers, &outgoing.body)? } else { None };
         return Ok(openai::Peek { model, ..openai::Peek::unknown() });
     }

@@ -9,7 +9,9 @@ use http::header::{self, HeaderValue};
 use http::{Response, StatusCode};
 use http_body_util::Full;
 
+use crate::auth::Denied;
 use crate::headers::{DROPPED_REASON, OUTCOME, REASON, REQUEST_ID, RETRY_AFTER_MS, SHOULD_RETRY};
+use crate::limits::RateLimited;
 use crate::upstream::UpstreamError;
 
 /// Why the gateway answers a request itself.
@@ -25,10 +27,17 @@ pub(crate) enum Refusal {
     Host,
     #[error("header {name} must be {expected}, once")]
     BadHeader { name: &'static str, expected: &'static str },
+    /// One text for all, so that nobody learns what was wrong with a key.
+    #[error("a valid API key is needed: Authorization: Bearer KEY")]
+    Unauthorized(Denied),
+    #[error("{}", forbidden(.key, .model.as_deref()))]
+    Forbidden { key: String, model: Option<String> },
     #[error("request bodies must not be compressed: content-encoding {0} is not supported")]
     Encoded(String),
     #[error("the request body is larger than {limit} bytes")]
     BodyTooLarge { limit: u64 },
+    #[error("the bodies of all requests would take more than {limit} bytes of memory")]
+    MemoryFull { limit: u64 },
     #[error("the request body did not arrive within {limit}")]
     BodyTooSlow { limit: Span },
     #[error("the request body broke off")]
@@ -42,6 +51,8 @@ pub(crate) enum Refusal {
     /// By the scheduler; the tenant's name where the reason is a bound of its own.
     #[error("{}", rejected(.0, .1.as_deref()))]
     Rejected(Rejection, Option<String>),
+    #[error("{0}")]
+    RateLimited(Box<RateLimited>),
     #[error("the request was cut: it could not meet its latency limits any more")]
     DeadlineLost,
     #[error("the backend failed: {0}")]
@@ -53,6 +64,19 @@ pub(crate) enum Refusal {
     Gone,
     #[error("the gateway has a defect that this request met; its log says where")]
     Defect,
+}
+
+/// The most of a name that a client made up which is told back.
+const MAX_ECHO: usize = 128;
+
+fn forbidden(key: &str, model: Option<&str>) -> String {
+    match model {
+        Some(model) => {
+            let shown: String = model.chars().take(MAX_ECHO).collect();
+            format!("the key '{key}' may not use the model '{shown}'")
+        }
+        None => format!("the key '{key}' may use certain models only, and the request names none"),
+    }
 }
 
 fn rejected(rejection: &Rejection, tenant: Option<&str>) -> String {
@@ -97,8 +121,11 @@ impl Refusal {
             Self::WrongMethod { .. } => "method_not_allowed",
             Self::Host => "bad_host",
             Self::BadHeader { .. } => "bad_header",
+            Self::Unauthorized(_) => "invalid_api_key",
+            Self::Forbidden { .. } => "model_not_allowed",
             Self::Encoded(_) => "unsupported_encoding",
             Self::BodyTooLarge { .. } => "body_too_large",
+            Self::MemoryFull { .. } => "memory_full",
             Self::BodyTooSlow { .. } => "body_timeout",
             Self::BodyBroken => "body_broken",
             Self::BadBody(_) => "bad_body",
@@ -106,6 +133,7 @@ impl Refusal {
             Self::NoModel => "model_missing",
             Self::Rejected(rejection, _) => rejection.reason.name(),
             Self::Upstream(UpstreamError::ConnectTimeout(_) | UpstreamError::HeadTimeout(_)) => "backend_timeout",
+            Self::RateLimited(_) => "rate_limit_exceeded",
             Self::DeadlineLost => DEADLINE_LOST,
             Self::Upstream(_) | Self::Stranded(_) | Self::Gone => BACKEND_FAILED,
             Self::Defect => "internal_error",
@@ -117,9 +145,12 @@ impl Refusal {
         match self {
             Self::UnknownPath | Self::UnknownModel(_) => StatusCode::NOT_FOUND,
             Self::WrongMethod { .. } => StatusCode::METHOD_NOT_ALLOWED,
+            Self::Unauthorized(_) => StatusCode::UNAUTHORIZED,
+            Self::Forbidden { .. } => StatusCode::FORBIDDEN,
             Self::Encoded(_) => StatusCode::UNSUPPORTED_MEDIA_TYPE,
             Self::BodyTooLarge { .. } => StatusCode::PAYLOAD_TOO_LARGE,
             Self::BodyTooSlow { .. } => StatusCode::REQUEST_TIMEOUT,
+            Self::RateLimited(_) | Self::MemoryFull { .. } => StatusCode::TOO_MANY_REQUESTS,
             Self::Host | Self::BadHeader { .. } | Self::BodyBroken | Self::BadBody(_) | Self::NoModel => {
                 StatusCode::BAD_REQUEST
             }
@@ -156,14 +187,26 @@ impl Refusal {
     /// Whether the rest of the connection cannot be trusted or is not wanted.
     fn closes(&self) -> bool {
         match self {
-            Self::BodyTooLarge { .. } | Self::BodyTooSlow { .. } | Self::BodyBroken | Self::Host => true,
+            Self::BodyTooLarge { .. }
+            | Self::MemoryFull { .. }
+            | Self::BodyTooSlow { .. }
+            | Self::BodyBroken
+            | Self::Host => true,
             Self::Rejected(rejection, _) => rejection.reason == RejectReason::Draining,
             _ => false,
         }
     }
 
+    /// Whether it is for what others do, or for how much is asked, and not for the request itself.
+    const fn is_for_load(&self) -> bool {
+        matches!(self, Self::Rejected(..) | Self::RateLimited(_) | Self::MemoryFull { .. })
+    }
+
     /// The value that llm-d's router uses for the same reason.
     fn dropped_reason(&self) -> Option<&'static str> {
+        if let Self::RateLimited(_) | Self::MemoryFull { .. } = self {
+            return Some("rejected-saturated");
+        }
         let Self::Rejected(rejection, _) = self else { return None };
         Some(match rejection.reason {
             RejectReason::SloInfeasible
@@ -178,7 +221,13 @@ impl Refusal {
 
     /// When to try again: by the measured drain rate, spread so that the refused do not return together.
     fn retry_after(&self) -> Option<Span> {
-        let Self::Rejected(rejection, _) = self else { return None };
+        let rejection = match self {
+            Self::Rejected(rejection, _) => rejection,
+            // A limit says exactly when it lets the same request in, be that soon or late.
+            Self::RateLimited(limited) => return Some(limited.wait()),
+            Self::MemoryFull { .. } => return Some(SOONEST_RETRY),
+            _ => return None,
+        };
         if rejection.reason == RejectReason::SloInfeasible {
             return None;
         }
@@ -209,10 +258,7 @@ impl Refusal {
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
         headers.insert(REQUEST_ID, request_id.clone());
         headers.insert(REASON, HeaderValue::from_static(self.code()));
-        headers.insert(
-            OUTCOME,
-            HeaderValue::from_static(if matches!(self, Self::Rejected(..)) { "rejected" } else { "failed" }),
-        );
+        headers.insert(OUTCOME, HeaderValue::from_static(if self.is_for_load() { "rejected" } else { "failed" }));
         if let Some(reason) = self.dropped_reason() {
             headers.insert(DROPPED_REASON, HeaderValue::from_static(reason));
         }
@@ -222,6 +268,12 @@ impl Refusal {
         }
         if self.is_pointless_to_retry() {
             headers.insert(SHOULD_RETRY, HeaderValue::from_static("false"));
+        }
+        if let Self::RateLimited(limited) = self {
+            limited.levels().put(headers);
+        }
+        if let Self::Unauthorized(_) = self {
+            headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
         }
         if let Self::WrongMethod { allow } = self {
             headers.insert(header::ALLOW, HeaderValue::from_static(allow));

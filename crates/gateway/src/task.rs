@@ -5,6 +5,7 @@ use elasticserve_core::openai::{InputTokens, Peek};
 use elasticserve_core::sched::Offer;
 use elasticserve_core::slo::Slo;
 
+use crate::auth::Caller;
 use crate::config::{Config, Lengths};
 use crate::decisions::Known;
 use crate::headers::Wishes;
@@ -12,9 +13,11 @@ use crate::headers::Wishes;
 /// What a request asks for.
 pub(crate) struct Task {
     pub(crate) tenant: TenantId,
-    /// Whether it named its tenant.
-    pub(crate) named: bool,
+    /// How the tenant is known.
+    pub(crate) tenant_from: &'static str,
     input: u32,
+    /// How many answers it asks for.
+    choices: u32,
     /// How many tokens its answer has, and where that comes from.
     output: Output,
     /// The limits that make its answer useful: its tenant's, each replaced by its own if it states one.
@@ -33,8 +36,8 @@ enum Output {
 }
 
 impl Task {
-    pub(crate) fn of(config: &Config, wishes: &Wishes, peek: &Peek) -> Self {
-        let tenant = wishes.tenant.unwrap_or(config.default_tenant);
+    pub(crate) fn of(config: &Config, caller: &Caller, wishes: &Wishes, peek: &Peek) -> Self {
+        let tenant = caller.tenant.unwrap_or(config.default_tenant);
         let mut slo = config.tenants[tenant.index()].slo.overridden_by(&wishes.slo);
         let within = |limit| [limit, wishes.patience].into_iter().flatten().min();
         // A read timeout runs to the first bytes of a stream, but to the end of an answer in one piece, whose
@@ -53,7 +56,27 @@ impl Task {
             (None, None) => Output::Unknown,
         };
         let input = wishes.input.unwrap_or(peek.input.count());
-        Self { tenant, named: wishes.tenant.is_some(), input, output, slo, bound }
+        Self { tenant, tenant_from: caller.known_by, input, choices: peek.choices, output, slo, bound }
+    }
+
+    /// Prompt tokens, as far as they are known.
+    pub(crate) const fn input(&self) -> u32 {
+        self.input
+    }
+
+    /// How many answers it asks for.
+    pub(crate) const fn choices(&self) -> u32 {
+        self.choices
+    }
+
+    /// Answer tokens, if they are declared.
+    pub(crate) const fn declared_output(&self) -> Option<u32> {
+        if let Output::Declared(tokens, _) = self.output { Some(tokens) } else { None }
+    }
+
+    /// What limits the answer, if it is not its length.
+    pub(crate) const fn output_limit(&self) -> Option<u32> {
+        if let Output::Limited(limit) = self.output { Some(limit) } else { None }
     }
 
     pub(crate) fn offer(&self, wishes: &Wishes, bytes: u64, affinity: Option<u64>) -> Offer {

@@ -1,15 +1,17 @@
 //! Connections to the backends.
 
+use std::collections::BTreeMap;
 use std::future::Future;
 use std::io;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, PoisonError, RwLock};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::Bytes;
 use elasticserve_core::time::Span;
+use http::header::AUTHORIZATION;
 use http::uri::{Authority, PathAndQuery, Scheme};
 use http::{HeaderMap, Method, Request, Response, Uri};
 use http_body_util::Full;
@@ -22,8 +24,10 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio_util::task::TaskTracker;
 
+use crate::auth::CREDENTIALS;
 use crate::config::Backend;
 use crate::live::Live;
+use crate::tls::BackendTls;
 
 /// A connection's bytes, in both directions.
 pub trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
@@ -51,7 +55,8 @@ impl Dial for TcpDial {
 
 async fn connect(authority: &Authority) -> io::Result<TcpStream> {
     let host = authority.host().trim_matches(['[', ']']);
-    let stream = TcpStream::connect((host, authority.port_u16().unwrap_or(80))).await?;
+    // An authority without a port is given its scheme's by whoever dials.
+    let stream = TcpStream::connect((host, authority.port_u16().unwrap_or(HTTP_PORT))).await?;
     stream.set_nodelay(true)?;
     Ok(stream)
 }
@@ -59,6 +64,9 @@ async fn connect(authority: &Authority) -> io::Result<TcpStream> {
 /// Idle connections are dropped after this time: below the 5 s after which vLLM's server closes its
 /// side, so that a request does not race with the close.
 const IDLE: Duration = Duration::from_millis(3500);
+/// Ports that a URL need not name.
+const HTTP_PORT: u16 = 80;
+const HTTPS_PORT: u16 = 443;
 /// The largest response head that is read.
 const MAX_HEAD: usize = 64 << 10;
 
@@ -105,10 +113,12 @@ fn root(error: &ClientError) -> String {
 pub(crate) struct Upstream {
     client: Client<Connector, Full<Bytes>>,
     live: Arc<Live>,
+    proofs: Proofs,
 }
 
 impl Upstream {
     pub(crate) fn new(dial: Arc<dyn Dial>, live: Arc<Live>, tasks: TaskTracker) -> Self {
+        let proofs = Proofs::default();
         let client = Client::builder(Tracked(tasks))
             .timer(TokioTimer::new())
             .pool_timer(TokioTimer::new())
@@ -116,8 +126,8 @@ impl Upstream {
             .http1_max_buf_size(MAX_HEAD)
             // Retries are decided here, where it is known what came back.
             .retry_canceled_requests(false)
-            .build(Connector { dial, live: Arc::clone(&live) });
-        Self { client, live }
+            .build(Connector { dial, live: Arc::clone(&live), proofs: proofs.clone() });
+        Self { client, live, proofs }
     }
 
     /// Sends a request and waits for the head of the response.
@@ -129,6 +139,9 @@ impl Upstream {
         backend: &Backend,
         outgoing: &Outgoing,
     ) -> Result<Response<Incoming>, UpstreamError> {
+        if let Some(tls) = &backend.tls {
+            self.proofs.keep(&backend.authority, tls);
+        }
         let limit = self.live.now().timeouts.head;
         let attempts = async {
             match self.client.request(request(backend, outgoing)?).await {
@@ -165,10 +178,15 @@ fn request(backend: &Backend, outgoing: &Outgoing) -> Result<Request<Full<Bytes>
     } else {
         PathAndQuery::try_from(format!("{}{}", backend.base_path, outgoing.path))?
     };
-    let uri = Uri::builder().scheme(Scheme::HTTP).authority(backend.authority.clone()).path_and_query(path).build()?;
+    let scheme = if backend.tls.is_some() { Scheme::HTTPS } else { Scheme::HTTP };
+    let uri = Uri::builder().scheme(scheme).authority(backend.authority.clone()).path_and_query(path).build()?;
     let mut request =
         Request::builder().method(outgoing.method.clone()).uri(uri).body(Full::new(outgoing.body.clone()))?;
     *request.headers_mut() = outgoing.headers.clone();
+    if let Some(credential) = &backend.credential {
+        CREDENTIALS.iter().for_each(|name| drop(request.headers_mut().remove(name)));
+        request.headers_mut().insert(AUTHORIZATION, credential.header.clone());
+    }
     Ok(request)
 }
 
@@ -261,6 +279,7 @@ impl AsyncWrite for Counted {
 struct Connector {
     dial: Arc<dyn Dial>,
     live: Arc<Live>,
+    proofs: Proofs,
 }
 
 /// A connection took too long to make.
@@ -279,16 +298,64 @@ impl tower_service::Service<Uri> for Connector {
 
     fn call(&mut self, uri: Uri) -> Self::Future {
         let timeout = self.live.now().timeouts.connect;
-        let dialing = uri.authority().map(|authority| self.dial.dial(authority));
+        let connecting = self.connect(&uri);
         Box::pin(async move {
-            let dialing =
-                dialing.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "no host to connect to"))?;
-            match tokio::time::timeout(timeout.to_std(), dialing).await {
+            match tokio::time::timeout(timeout.to_std(), connecting).await {
                 Ok(stream) => Ok(TokioIo::new(Counted { stream: stream?, traffic: Traffic::default() })),
                 Err(_) => Err(TimedOut(timeout).into()),
             }
         })
     }
+}
+
+impl Connector {
+    /// A connection to the backend of a URI. Behind `https://` there is no way around the handshake.
+    fn connect(&self, uri: &Uri) -> impl Future<Output = io::Result<Box<dyn Stream>>> + Send + use<> {
+        let wrong = |problem| io::Error::new(io::ErrorKind::InvalidInput, problem);
+        let secure = uri.scheme() == Some(&Scheme::HTTPS);
+        let tls = uri.authority().filter(|_| secure).and_then(|authority| self.proofs.of(authority));
+        let dialing = uri.authority().map(|authority| self.dial.dial(&with_port(authority, secure)));
+        async move {
+            let stream = dialing.ok_or_else(|| wrong("no host to connect to"))?;
+            match tls {
+                Some(tls) => Ok(Box::new(tls.connect(stream.await?).await?) as Box<dyn Stream>),
+                None if secure => Err(wrong("nobody knows what this backend has to prove")),
+                None => stream.await,
+            }
+        }
+    }
+}
+
+/// The most backends whose proofs are kept.
+const MAX_PROOFS: usize = 16_384;
+
+/// How the backends behind `https://` prove who they are, by host and port: all that a connection is asked for by.
+#[derive(Clone, Default)]
+struct Proofs(Arc<RwLock<BTreeMap<String, BackendTls>>>);
+
+impl Proofs {
+    fn of(&self, authority: &Authority) -> Option<BackendTls> {
+        self.0.read().unwrap_or_else(PoisonError::into_inner).get(authority.as_str()).cloned()
+    }
+
+    fn keep(&self, authority: &Authority, tls: &BackendTls) {
+        if self.of(authority).is_some_and(|known| known == *tls) {
+            return;
+        }
+        let mut all = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        // Who is asked again is kept again.
+        if all.len() >= MAX_PROOFS {
+            all.clear();
+        }
+        all.insert(authority.to_string(), tls.clone());
+    }
+}
+
+/// An authority that names its port.
+fn with_port(authority: &Authority, secure: bool) -> Authority {
+    let named = || Authority::try_from(format!("{authority}:{HTTPS_PORT}")).ok();
+    let needed = secure && authority.port().is_none();
+    needed.then(named).flatten().unwrap_or_else(|| authority.clone())
 }
 
 /// Runs the pool's connections as tasks that shutdown knows.

@@ -13,7 +13,8 @@ use super::check::{limit, optional_span, positive};
 use super::policy;
 use super::raw::{Affinity, Discovery, RawBackend, RawEngine, RawEngines, RawHealth, RawPool};
 use super::tenants::is_name;
-use super::{Config, ConfigError, value};
+use super::{Config, ConfigError, Credential, credential, value};
+use crate::tls::BackendTls;
 
 /// The most pools: each has metrics of its own.
 pub const MAX_POOLS: usize = 64;
@@ -88,12 +89,22 @@ pub struct Backend {
     pub look_up: Option<Span>,
     /// The engine whose metrics it shows: its name, and theirs.
     pub engine: Option<(String, RawEngine)>,
+    /// The key that it is shown, in place of the client's.
+    pub credential: Option<Credential>,
+    /// How it proves who it is; `None` for plain HTTP.
+    pub tls: Option<BackendTls>,
 }
 
 impl Backend {
     /// The permits that there are of it now.
     pub(crate) const fn seats(&self) -> u32 {
         if self.drain { 0 } else { self.permits }
+    }
+
+    /// The port of its URL, or of its scheme.
+    #[must_use]
+    pub fn port(&self) -> u16 {
+        self.authority.port_u16().unwrap_or(if self.tls.is_some() { 443 } else { 80 })
     }
 
     /// What the scheduler knows of it.
@@ -244,7 +255,7 @@ pub(super) fn check_backends(
 
 impl RawBackend {
     fn check(self, key: &str, pools: &[Pool], engines: &RawEngines) -> Result<Backend, ConfigError> {
-        let (authority, base_path) = check_url(&format!("{key}.url"), &self.url)?;
+        let (authority, base_path, secure) = check_url(&format!("{key}.url"), &self.url)?;
         let pool_key = format!("{key}.pool");
         let pool = match (self.pool, pools.len()) {
             (Some(name), _) => place(&pool_key, &name, pools)?,
@@ -275,17 +286,24 @@ impl RawBackend {
         let engine = self.engine.map(|name| engine(&format!("{key}.engine"), name, engines)).transpose()?;
         let permits = positive(&format!("{key}.permits"), self.permits.unwrap_or(Config::DEFAULT_PERMITS))?;
         let drain = self.drain.unwrap_or(false);
-        Ok(Backend { authority, base_path, permits, drain, pool, weight, profile, look_up, engine })
+        if self.ca_file.is_some() && !secure {
+            let problem = "goes with an https:// url only; leave it out, or change that";
+            return Err(value(&format!("{key}.ca_file"), problem));
+        }
+        let tls = secure.then(|| BackendTls::read(authority.host(), self.ca_file)).transpose();
+        let tls = tls.map_err(|e| value(&format!("{key}.{}", e.key), &e.problem))?;
+        let credential = credential::check(key, self.key_env, self.key_file)?;
+        Ok(Backend { authority, base_path, permits, drain, pool, weight, profile, look_up, engine, credential, tls })
     }
 }
 
-fn check_url(key: &str, url: &str) -> Result<(Authority, String), ConfigError> {
+/// Host and port, the path before those of requests, and whether it is `https://`.
+fn check_url(key: &str, url: &str) -> Result<(Authority, String, bool), ConfigError> {
     let example = "write a base URL such as http://127.0.0.1:8000";
     let uri: Uri = url.parse().map_err(|e| value(key, &format!("'{url}': {e}; {example}")))?;
     match uri.scheme_str() {
-        Some("http") => {}
-        Some("https") => return Err(value(key, "https:// backends are not supported yet; use http://")),
-        _ => return Err(value(key, &format!("'{url}' has no http:// in front; {example}"))),
+        Some("http" | "https") => {}
+        _ => return Err(value(key, &format!("'{url}' has no http:// or https:// in front; {example}"))),
     }
     let Some(authority) = uri.authority().filter(|a| !a.host().is_empty() && !a.as_str().contains('@')) else {
         return Err(value(key, &format!("'{url}' needs a host and no user name; {example}")));
@@ -295,7 +313,8 @@ fn check_url(key: &str, url: &str) -> Result<(Authority, String), ConfigError> {
     }
     // Requests carry the /v1 themselves, so a base that ends in it is taken as meant without.
     let path = uri.path().trim_end_matches('/');
-    Ok((authority.clone(), path.strip_suffix("/v1").unwrap_or(path).to_owned()))
+    let secure = uri.scheme_str() == Some("https");
+    Ok((authority.clone(), path.strip_suffix("/v1").unwrap_or(path).to_owned(), secure))
 }
 
 fn engine(key: &str, name: String, own: &RawEngines) -> Result<(String, RawEngine), ConfigError> {

@@ -7,9 +7,9 @@ use elasticserve_core::slo::Slo;
 use elasticserve_core::time::Span;
 use http::StatusCode;
 
-use super::policy;
-use super::raw::{Lengths, RawConfig, RawSlo, RawState, RawTimeouts};
-use super::{Config, ConfigError, Fixed, State, Timeouts, backends, tenants, value};
+use super::raw::{Lengths, RawConfig, RawSlo, RawState, RawTimeouts, RawTls};
+use super::{Config, ConfigError, Fixed, Net, State, Timeouts, backends, keys, policy, tenants, value};
+use crate::tls::ListenerTls;
 
 impl RawConfig {
     /// Checks everything, fills in the defaults, and reads the engine profile if a file is named.
@@ -20,6 +20,7 @@ impl RawConfig {
         let Self { listen, admin, tenants_file, default_tenant, backends: servers, tenants, queue, .. } = self;
         let Self { predict, limits, timeouts, slo, state, log, reload, files, .. } = self;
         let Self { pools, default_pool, health, engines, .. } = self;
+        let Self { trusted_proxies, tls, .. } = self;
         if tenants_file.is_some() {
             return Err(value("tenants_file", "has not been read; it needs a configuration file beside it"));
         }
@@ -27,6 +28,7 @@ impl RawConfig {
         let default_pool = backends::check_default_pool(default_pool.as_deref(), &pools)?;
         let checked = backends::check_backends(servers, &pools, &engines)?;
         let slo = slo.check("slo")?;
+        let keys = keys::check(tenants.as_deref().unwrap_or_default())?;
         let (tenants, default_tenant) =
             tenants::check(tenants, default_tenant.as_deref(), slo, queue.on_miss.unwrap_or_default())?;
         let infeasible_status = match queue.infeasible_status {
@@ -44,6 +46,7 @@ impl RawConfig {
             watch: reload.watch.unwrap_or(true),
             pools: pools.iter().map(|p| p.name.clone()).collect(),
         };
+        let max_body_bytes = limits.body_bytes.unwrap_or(32 << 20);
         Ok(Config {
             fixed,
             files,
@@ -53,6 +56,9 @@ impl RawConfig {
             watch: health.check()?,
             tenants,
             default_tenant,
+            tls: check_tls(tls)?,
+            keys,
+            trusted_proxies: check_proxies(trusted_proxies)?,
             order: policy.order,
             guard: policy.guard,
             predict: policy.predict,
@@ -66,7 +72,8 @@ impl RawConfig {
             classes: check_classes(queue.classes)?,
             infeasible_status,
             max_connections: positive("limits.connections", limits.connections.unwrap_or(16_384))?,
-            max_body_bytes: limits.body_bytes.unwrap_or(32 << 20),
+            max_body_bytes,
+            max_body_memory: check_memory(limits.body_memory, max_body_bytes)?,
             timeouts: timeouts.check()?,
             slo,
         })
@@ -78,6 +85,46 @@ const STATE_INTERVAL: Span = Span::from_secs(30);
 const MIN_STATE_INTERVAL: Span = Span::from_secs(1);
 /// The most names of classes.
 const MAX_CLASSES: usize = 64;
+/// How long a handshake may take, unless set.
+const HANDSHAKE: Span = Span::from_secs(4);
+/// Bytes of all request bodies that are in memory, unless set.
+const BODY_MEMORY: u64 = 512 << 20;
+/// The most networks of proxies that are believed.
+const MAX_PROXIES: usize = 256;
+
+fn check_tls(raw: RawTls) -> Result<Option<ListenerTls>, ConfigError> {
+    let handshake = limit("tls.handshake", raw.handshake.as_deref())?;
+    match (raw.cert, raw.key) {
+        (Some(cert), Some(key)) => {
+            let read = ListenerTls::read(cert, key, raw.client_ca, handshake.unwrap_or(HANDSHAKE));
+            read.map(Some).map_err(|e| value(&format!("tls.{}", e.key), &e.problem))
+        }
+        (None, None) if handshake.is_none() && raw.client_ca.is_none() => Ok(None),
+        (Some(_), None) => Err(value("tls.key", "is needed beside tls.cert: the certificate's private key")),
+        (None, _) => Err(value("tls.cert", "is needed beside the other keys of [tls]: the listener's certificate")),
+    }
+}
+
+fn check_memory(raw: Option<u64>, one: u64) -> Result<u64, ConfigError> {
+    match raw {
+        Some(all) if all < one => {
+            let problem = format!("must be {one} or more, so that one body of limits.body_bytes can be read");
+            Err(value("limits.body_memory", &problem))
+        }
+        Some(all) => Ok(all),
+        None => Ok(one.max(BODY_MEMORY)),
+    }
+}
+
+fn check_proxies(raw: Option<Vec<String>>) -> Result<Vec<Net>, ConfigError> {
+    let raw = raw.unwrap_or_default();
+    if raw.len() > MAX_PROXIES {
+        return Err(value("trusted_proxies", &format!("{} are given; at most {MAX_PROXIES} can be", raw.len())));
+    }
+    let read =
+        |(i, text): (usize, &String)| text.parse().map_err(|e: String| value(&format!("trusted_proxies[{i}]"), &e));
+    raw.iter().enumerate().map(read).collect()
+}
 
 fn check_state(raw: RawState, learns: bool) -> Result<Option<State>, ConfigError> {
     let interval = optional_span("state.interval", raw.interval.as_deref())?;

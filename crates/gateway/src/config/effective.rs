@@ -1,13 +1,16 @@
 //! The effective configuration, as a file that gives it again.
 
+use std::num::NonZeroU64;
+
 use elasticserve_core::sched::{Order, Stall};
 use elasticserve_core::slo::Slo;
 use elasticserve_core::time::Span;
 
+use super::keys;
 use super::policy::compares_costs;
 use super::raw::{
     Affinity, Discovery, RawAdmission, RawBackend, RawConfig, RawHealth, RawLimits, RawLog, RawPool, RawPredict,
-    RawQueue, RawReload, RawSlo, RawStall, RawState, RawTenant, RawTimeouts,
+    RawQueue, RawReload, RawSlo, RawStall, RawState, RawTenant, RawTimeouts, RawTls,
 };
 use super::{Config, ConfigError, Pool, Watch};
 
@@ -23,7 +26,7 @@ impl Config {
     /// The same as it would be written, to be changed and checked again.
     pub(crate) fn effective(&self) -> RawConfig {
         let backend = |b: &super::Backend| RawBackend {
-            url: format!("http://{}{}", b.authority, b.base_path),
+            url: format!("{}://{}{}", if b.tls.is_some() { "https" } else { "http" }, b.authority, b.base_path),
             permits: Some(b.permits),
             drain: b.drain.then_some(true),
             pool: self.pools.get(b.pool).map(|p| p.name.clone()),
@@ -32,6 +35,9 @@ impl Config {
             discover: b.look_up.map(|_| Discovery::Dns),
             interval: b.look_up.and_then(exact),
             engine: b.engine.as_ref().map(|(name, _)| name.clone()),
+            key_env: b.credential.as_ref().and_then(|c| c.env()),
+            key_file: b.credential.as_ref().and_then(|c| c.file()),
+            ca_file: b.tls.as_ref().and_then(|t| t.ca_file.clone()),
         };
         let tenant = |t: &super::Tenant| RawTenant {
             name: t.name.clone(),
@@ -42,6 +48,9 @@ impl Config {
             class: Some(t.class),
             on_miss: Some(t.on_miss),
             slo: Some(slo(&t.slo)),
+            requests_per_minute: t.limits.requests.map(NonZeroU64::get),
+            tokens_per_minute: t.limits.tokens.map(NonZeroU64::get),
+            keys: keys::written(&self.keys, &t.name),
         };
         let t = &self.timeouts;
         RawConfig {
@@ -50,6 +59,7 @@ impl Config {
             tenants_file: None,
             default_tenant: self.tenants.get(self.default_tenant.index()).map(|t| t.name.clone()),
             default_pool: self.default_pool.and_then(|place| self.pools.get(place)).map(|p| p.name.clone()),
+            trusted_proxies: Some(self.trusted_proxies.iter().map(ToString::to_string).collect()),
             backends: Some(self.backends.iter().map(backend).collect()),
             pools: Some(self.pools.iter().map(pool).collect()),
             health: health(&self.watch),
@@ -57,7 +67,17 @@ impl Config {
             tenants: Some(self.tenants.iter().filter(|t| !t.retired).map(tenant).collect()),
             queue: self.queue(),
             predict: self.cost_model(),
-            limits: RawLimits { connections: Some(self.max_connections), body_bytes: Some(self.max_body_bytes) },
+            limits: RawLimits {
+                connections: Some(self.max_connections),
+                body_bytes: Some(self.max_body_bytes),
+                body_memory: Some(self.max_body_memory),
+            },
+            tls: RawTls {
+                cert: self.tls.as_ref().map(|t| t.cert.clone()),
+                key: self.tls.as_ref().map(|t| t.key.clone()),
+                client_ca: self.tls.as_ref().and_then(|t| t.client_ca.clone()),
+                handshake: self.tls.as_ref().and_then(|t| exact(t.handshake)),
+            },
             timeouts: RawTimeouts {
                 header: exact(t.header),
                 body: exact(t.body),

@@ -2,6 +2,7 @@
 
 mod backends;
 mod file;
+mod keys;
 mod limits;
 mod log;
 mod predict;
@@ -11,6 +12,7 @@ mod slo;
 mod state;
 mod tenants;
 mod timeouts;
+mod tls;
 
 use std::path::PathBuf;
 
@@ -18,6 +20,7 @@ use serde::{Deserialize, Serialize};
 
 pub use backends::{Affinity, Discovery, RawBackend, RawEngine, RawEngines, RawHealth, RawPool};
 pub(super) use file::is_file;
+pub use keys::RawKey;
 pub use limits::RawLimits;
 pub use log::RawLog;
 pub use predict::{Lengths, RawPredict, RawStall};
@@ -27,6 +30,7 @@ pub use slo::RawSlo;
 pub use state::RawState;
 pub use tenants::RawTenant;
 pub use timeouts::RawTimeouts;
+pub use tls::RawTls;
 
 /// The configuration file as it is written, all of it optional. Flags fill the same structure.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -42,6 +46,8 @@ pub struct RawConfig {
     pub default_tenant: Option<String>,
     /// The pool of requests that name no model, where there are several.
     pub default_pool: Option<String>,
+    /// Networks of proxies whose word on tenants is believed, such as `10.0.0.0/8`.
+    pub trusted_proxies: Option<Vec<String>>,
     /// The servers behind the gateway.
     pub backends: Option<Vec<RawBackend>>,
     /// Which of them serve what.
@@ -63,6 +69,9 @@ pub struct RawConfig {
     /// The metrics of engines that are not built in.
     #[serde(default)]
     pub engines: RawEngines,
+    /// What the listener shows.
+    #[serde(default)]
+    pub tls: RawTls,
     /// When to give up.
     #[serde(default)]
     pub timeouts: RawTimeouts,

@@ -4,11 +4,12 @@ use std::collections::BTreeMap;
 use std::num::NonZeroU32;
 
 use elasticserve_core::ids::TenantId;
+use elasticserve_core::limit::Limits;
 use elasticserve_core::sched::{OnMiss, TenantPolicy};
 use elasticserve_core::slo::Slo;
 
 use super::raw::RawTenant;
-use super::{ConfigError, value};
+use super::{ConfigError, keys, value};
 
 /// The most tenants: each has metrics of its own.
 pub const MAX_TENANTS: usize = 4096;
@@ -30,6 +31,8 @@ pub struct Tenant {
     pub max_queued: Option<u32>,
     /// The most bytes of its bodies that may wait.
     pub max_queued_bytes: Option<u64>,
+    /// What may be taken by it in a minute.
+    pub limits: Limits,
     /// The highest class that its requests may ask for, and have unless they do; 0 the first.
     pub class: u32,
     /// What becomes of its running work whose deadline is lost.
@@ -91,6 +94,7 @@ pub(super) fn check(
                 max_permits: None,
                 max_queued: None,
                 max_queued_bytes: None,
+                limits: Limits::default(),
                 class,
                 on_miss,
                 slo,
@@ -103,7 +107,8 @@ pub(super) fn check(
 }
 
 fn one(raw: RawTenant, key: &str, slo: Slo, miss: OnMiss) -> Result<Tenant, ConfigError> {
-    let RawTenant { name, weight, max_permits, max_queued, max_queued_bytes, class, on_miss, slo: own } = raw;
+    let RawTenant { name, weight, max_permits, max_queued, max_queued_bytes, class, on_miss, slo: own, .. } = raw;
+    let limits = keys::limits(key, raw.requests_per_minute, raw.tokens_per_minute)?;
     is_name(&format!("{key}.name"), &name)?;
     let weight = NonZeroU32::new(weight.unwrap_or(1)).ok_or_else(|| {
         value(&format!("{key}.weight"), "must be 1 or more; max_permits bounds what a tenant may take")
@@ -113,7 +118,7 @@ fn one(raw: RawTenant, key: &str, slo: Slo, miss: OnMiss) -> Result<Tenant, Conf
     }
     let slo = own.map(|own| own.check(&format!("{key}.slo"))).transpose()?.unwrap_or(slo);
     let (class, on_miss) = (class.unwrap_or(0), on_miss.unwrap_or(miss));
-    Ok(Tenant { name, weight, max_permits, max_queued, max_queued_bytes, class, on_miss, slo, retired: false })
+    Ok(Tenant { name, weight, max_permits, max_queued, max_queued_bytes, limits, class, on_miss, slo, retired: false })
 }
 
 /// Whether a text may be a name.

@@ -29,7 +29,7 @@ fn bad_values_are_refused_by_key_with_what_would_be_right() {
     for (text, key, hint) in [
         ("", "backends", "--backend"),
         ("[[backends]]\nurl = 'h:1'", "backends[0].url", "http://"),
-        ("[[backends]]\nurl = 'https://h'", "backends[0].url", "not supported"),
+        ("[[backends]]\nurl = 'ftp://h'", "backends[0].url", "https://"),
         ("[[backends]]\nurl = 'http://u:p@h'", "backends[0].url", "user name"),
         ("[[backends]]\nurl = 'http://h'\npermits = 0", "backends[0].permits", "1 or more"),
         ("[[backends]]\nurl = 'http://h'\n[queue]\nbudget = '750'", "queue.budget", "750ms"),

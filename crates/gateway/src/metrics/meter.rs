@@ -12,6 +12,7 @@ use elasticserve_core::time::{Span, Tick};
 use super::Metrics;
 use crate::clock::Clock;
 use crate::decisions::{Decided, Decision, DecisionLog, Happened};
+use crate::limits::Charge;
 
 /// A decision whose end is not known yet, and where it goes then.
 pub(crate) struct Draft {
@@ -25,6 +26,8 @@ pub(crate) struct Account {
     pub(crate) arrived: Tick,
     pub(crate) slo: Slo,
     pub(crate) draft: Option<Box<Draft>>,
+    /// What it has taken of limits per minute.
+    pub(crate) charge: Option<Charge>,
 }
 
 /// The account of one scheduled request. Dropped without an end, it counts the client as gone.
@@ -37,6 +40,12 @@ pub(crate) struct Meter {
     content_events: u32,
     usage: Option<Usage>,
     ended: bool,
+    /// Whether it got a permit.
+    granted: bool,
+    /// Whether its answer comes in pieces, so that its tokens can be counted on the way.
+    streams: bool,
+    /// Whether its answer is an error.
+    is_error: bool,
 }
 
 /// What was measured of an answer.
@@ -58,11 +67,26 @@ impl Meter {
             content_events: 0,
             usage: None,
             ended: false,
+            granted: false,
+            streams: false,
+            is_error: false,
         }
+    }
+
+    /// It has taken something of limits per minute, which is settled at its end.
+    pub(crate) fn charge(&mut self, charge: Option<Charge>, streams: bool) {
+        self.account.charge = charge;
+        self.streams = streams;
+    }
+
+    /// It has failed by no fault of its client's, so it has cost nothing of any limit.
+    pub(crate) fn excuse(&mut self) {
+        self.account.charge = None;
     }
 
     /// It got a permit after so long a wait.
     pub(crate) fn granted(&mut self, waited: Span) {
+        self.granted = true;
         self.metrics.waited(self.account.tenant, waited);
         let at_ms = self.so_far().as_millis_f64();
         if let Some(draft) = &mut self.account.draft {
@@ -116,12 +140,14 @@ impl Meter {
 
     /// The backend gave no answer.
     pub(crate) fn failed(mut self, code: &'static str) {
+        self.excuse();
         self.end(code, "missed", None);
     }
 
     /// The answer ended. `success` is false for an answer that is an error of the backend's.
     pub(crate) fn answered(mut self, how: How, success: bool) {
         let measured = self.measured();
+        self.is_error = !success;
         if how != How::Finished || !success {
             let outcome = if how == How::Finished { "backend_error" } else { how.name() };
             self.end(outcome, "missed", Some(measured));
@@ -161,11 +187,29 @@ impl Meter {
         }
     }
 
+    /// Pays for what was used. What never got a permit has cost nothing; an answer of which no counts came, and of
+    /// which none could be counted, costs what was expected.
+    fn settle(&mut self) {
+        let Some(charge) = self.account.charge.take().filter(|_| self.granted) else { return };
+        let usage = self.usage.unwrap_or_default();
+        let counted = (self.streams || self.is_error).then_some(self.content_events);
+        let prompt = if self.is_error { Some(0) } else { None };
+        let used = match usage.completion_tokens.or(counted) {
+            Some(output) => {
+                let input = usage.prompt_tokens.or(prompt).map_or(charge.expected().input(), u64::from);
+                input + u64::from(output)
+            }
+            None => usage.prompt_tokens.map_or(charge.expected().total(), u64::from),
+        };
+        charge.settle(used);
+    }
+
     /// Counts the end, once, and writes the decision down.
     fn end(&mut self, outcome: &'static str, result: &'static str, measured: Option<Measured>) {
         if std::mem::replace(&mut self.ended, true) {
             return;
         }
+        self.settle();
         self.metrics.ended_of(self.account.tenant, outcome);
         self.metrics.slo(self.account.tenant, result);
         let Some(draft) = self.account.draft.take() else { return };

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use std::path::PathBuf;
+
 use serde::{Deserialize, Serialize};
 
 /// A backend as it is written.
@@ -26,6 +28,12 @@ pub struct RawBackend {
     pub interval: Option<String>,
     /// Whose metrics it shows under `/metrics`: a name of `engines`, or one that is built in.
     pub engine: Option<String>,
+    /// The variable of the environment with the key that it is shown.
+    pub key_env: Option<String>,
+    /// The file with the key that it is shown, relative to this one.
+    pub key_file: Option<PathBuf>,
+    /// The only roots that are trusted behind `https://`, in PEM, relative to this file; the public ones if there is none.
+    pub ca_file: Option<PathBuf>,
 }
 
 /// Where addresses come from.

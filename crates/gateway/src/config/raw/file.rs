@@ -32,6 +32,13 @@ impl RawConfig {
             *profile = folder.join(&*profile).to_string_lossy().into_owned();
             raw.files.push(PathBuf::from(&*profile));
         }
+        raw.tls.beside(folder, &mut raw.files);
+        for backend in raw.backends.iter_mut().flatten() {
+            for file in [&mut backend.key_file, &mut backend.ca_file].into_iter().flatten() {
+                *file = folder.join(&*file);
+                raw.files.push(file.clone());
+            }
+        }
         raw.read_tenants(folder)?;
         Ok(raw)
     }

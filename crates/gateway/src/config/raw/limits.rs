@@ -10,4 +10,6 @@ pub struct RawLimits {
     pub connections: Option<u32>,
     /// Bytes of one request body.
     pub body_bytes: Option<u64>,
+    /// Bytes of all request bodies that are in memory.
+    pub body_memory: Option<u64>,
 }
