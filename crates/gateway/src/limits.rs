@@ -134,7 +134,7 @@ impl Quotas {
         under: &Under,
         expected: impl FnOnce() -> Expected,
         config: &Config,
-    ) -> Result<Option<Charge>, RateLimited> {
+    ) -> Result<Option<Charge>, Box<RateLimited>> {
         if under.0.is_empty() {
             return Ok(None);
         }
@@ -160,7 +160,7 @@ impl Quotas {
                         }
                     }
                     let levels = levels(&quotas, under, self.clock);
-                    return Err(RateLimited { owner: owner.clone(), exceeded, levels });
+                    return Err(Box::new(RateLimited { owner: owner.clone(), exceeded, levels }));
                 }
             }
         }

@@ -172,7 +172,7 @@ impl Shared {
             Ok(charge) => meter.charge(charge, peek.stream),
             Err(limited) => {
                 self.metrics.rate_limited(task.tenant, limited.limited());
-                return Err((Refusal::RateLimited(Box::new(limited)), Some(meter)));
+                return Err((Refusal::RateLimited(limited), Some(meter)));
             }
         }
         let waiting = match pool.admission.offer(offer) {

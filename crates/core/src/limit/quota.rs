@@ -121,6 +121,7 @@ impl Quota {
     }
 
     /// Replaces the tokens that were expected by those that were used.
+    #[expect(clippy::needless_pass_by_value, reason = "what is reserved is settled once")]
     pub fn settle(&mut self, now: Tick, reserved: Reserved, used: u64) {
         if let Some(bucket) = &mut self.tokens {
             if used > reserved.tokens {

@@ -33,6 +33,13 @@ fn bad_values_are_refused_by_key_with_what_would_be_right() {
         ("[[backends]]\nurl = 'http://u:p@h'", "backends[0].url", "user name"),
         ("[[backends]]\nurl = 'http://h'\npermits = 0", "backends[0].permits", "1 or more"),
         ("[[backends]]\nurl = 'http://h'\n[queue]\nbudget = '750'", "queue.budget", "750ms"),
+        ("trusted_proxies = ['10.0.0.1/8']\n[[backends]]\nurl = 'http://h'", "trusted_proxies[0]", "10.0.0.0/8"),
+        ("[[backends]]\nurl = 'http://h'\n[limits]\nbody_memory = 5", "limits.body_memory", "33554432 or more"),
+        (
+            "[[backends]]\nurl = 'http://h'\n[[tenants]]\nname = 'a'\ntokens_per_minute = 0",
+            "tenants[0].tokens_per_minute",
+            "1 or more",
+        ),
         ("listen = 'localhost'\n[[backends]]\nurl = 'http://h'", "listen", "127.0.0.1:8080"),
         ("[[backends]]\nurl = 'http://h'\n[timeouts]\nidle = '0s'", "timeouts.idle", "more than 0"),
     ] {
@@ -53,6 +60,35 @@ fn an_unknown_key_is_refused_with_the_nearest_known_one() {
 fn a_wrong_type_is_refused_with_its_place() {
     let message = check("[[backends]]\nurl = 'http://h'\npermits = 'many'").unwrap_err().to_string();
     assert!(message.contains("backends[0].permits"), "{message}");
+}
+
+#[test]
+fn keys_that_cannot_be_told_apart_or_read_are_refused_by_their_place() {
+    let digest = "852684dfb516b6f22e1d054053cbfc3f1a1ba76cec1f57b9dd21c790d902caae";
+    let other = digest.replace('8', "9");
+    let keys = |first: &str, second: &str| {
+        let text = format!(
+            "{BACKEND}[[tenants]]\nname = 'a'\n[[tenants.keys]]\n{first}\n[[tenants]]\nname = 'b'\n[[tenants.keys]]\n{second}\n"
+        );
+        check(&text)
+    };
+    let key = |id: &str, sha: &str| format!("id = '{id}'\nsha256 = '{sha}'");
+    let config = keys(&key("k", digest), &key("l", &other)).unwrap();
+    assert_eq!(config.keys.iter().map(|k| k.tenant.as_str()).collect::<Vec<_>>(), ["a", "b"]);
+    for (second, place, hint) in [
+        (key("k", &other), "tenants[1].keys[0].id", "tenants[0].keys[0]"),
+        (key("l", digest), "tenants[1].keys[0].sha256", "'k' again"),
+        (key("l", "esk-the-key-itself-0123456789"), "tenants[1].keys[0].sha256", "never the key itself"),
+        (key("", &other), "tenants[1].keys[0].id", "letters"),
+        (key("l", &other) + "\nexpires = 'soon'", "tenants[1].keys[0].expires", "2027-01-31"),
+        (key("l", &other) + "\nmodels = []", "tenants[1].keys[0].models", "leave it out"),
+        (key("l", &other) + "\nmodels = ['a*b']", "tenants[1].keys[0].models", "at the end"),
+        (key("l", &other) + "\nmodel = ['a']", "tenants[1].keys[0].model", "did you mean `models`"),
+    ] {
+        let message = keys(&key("k", digest), &second).unwrap_err().to_string();
+        assert!(message.contains(place) && message.contains(hint), "{second}: {message}");
+        assert!(!message.contains("esk-the-key"), "{message}");
+    }
 }
 
 const TENANTS: &str = "[[tenants]]\nname = 'gold'\nweight = 4\nslo = { ttft = '600ms' }\n[[tenants]]\nname = 'batch'\n";
@@ -246,6 +282,9 @@ fn the_effective_configuration_read_again_is_the_same() {
         "[queue]\nadmission = 'predict'\n[predict]\nprofile = 'single-worker'\nlengths = 'declared'\n\
          [[tenants]]\nname = 'cut'\non_miss = 'abort'\n",
         "[queue]\nadmission = 'predict'\n[predict]\nprofile = 'single-worker'\n[state]\nfile = 's.json'\n",
+        "[limits]\nbody_memory = 99999999\n[[tenants]]\nname = 'keyed'\nrequests_per_minute = 7\ntokens_per_minute = 9\n\
+         [[tenants.keys]]\nid = 'k'\nsha256 = '852684dfb516b6f22e1d054053cbfc3f1a1ba76cec1f57b9dd21c790d902caae'\n\
+         expires = '2027-01-31T12:00:00+02:00'\nmodels = ['a*', 'b']\nrequests_per_minute = 1\n",
     ] {
         let config = with(&format!("{more}{TENANTS}")).unwrap();
         let text = config.to_toml().unwrap();
@@ -304,6 +343,10 @@ fn the_examples_are_valid_and_hold_the_published_tenants() {
     let mut plain = RawConfig::from_file(&file).unwrap().check().unwrap();
     assert_eq!(std::mem::take(&mut plain.files), [file]);
     assert_eq!(plain, check(&BACKEND.replace("http://h:1", "http://127.0.0.1:8000")).unwrap());
+
+    let keyed = RawConfig::from_file(&folder.join("keys.example.toml")).unwrap().check().unwrap();
+    let key = crate::secret::Secret::new("esk-example-0123456789").unwrap();
+    assert_eq!(keyed.keys.find(&key).unwrap().id, "gold-1");
 
     let dir = tempfile::tempdir().unwrap();
     std::fs::copy(folder.join("tenants.example.toml"), dir.path().join("t.toml")).unwrap();

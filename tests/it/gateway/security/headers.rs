@@ -94,7 +94,7 @@ async fn without_keys_a_clients_authorization_goes_along_unless_the_backend_has_
     for (has_own, arrives) in [(false, "Bearer sk-clients"), (true, own_header)] {
         let (gateway, mut backend) = on_sockets(1, |raw| {
             if has_own {
-                own(raw, &file)
+                own(raw, &file);
             }
         })
         .await;
