@@ -223,7 +223,7 @@ mod tests {
     fn a_wrong_value_is_refused_with_the_flag_and_what_would_be_right() {
         for (flag, value, says) in [
             ("--backend", "127.0.0.1:8000", "http://127.0.0.1:8000"),
-            ("--backend", "https://h", "use http://"),
+            ("--backend", "ftp://h", "https://"),
             ("--listen", "8080", "127.0.0.1:8080"),
             ("--admin", "localhost:9090", "IP address"),
             ("--permits", "0", "1.."),
