@@ -6,6 +6,7 @@ mod headers;
 mod heads;
 mod keys;
 mod program;
+mod reloads;
 mod tls;
 
 use bytes::Bytes;

@@ -10,9 +10,8 @@ use crate::support::gateway::Piped;
 /// A tenant of two requests a minute, known by keys, behind `before` others.
 fn text(before: &[&str], keys: &[(&str, &str)]) -> String {
     let others: String = before.iter().map(|name| format!("[[tenants]]\nname = '{name}'\n")).collect();
-    let entry = |(id, text): &(&str, &str)| {
-        format!("[[tenants.keys]]\nid = '{id}'\nsha256 = '{}'\n", key(id, text).sha256)
-    };
+    let entry =
+        |(id, text): &(&str, &str)| format!("[[tenants.keys]]\nid = '{id}'\nsha256 = '{}'\n", key(id, text).sha256);
     let keys: String = keys.iter().map(entry).collect();
     format!(
         "[[backends]]\nurl = 'http://a'\npermits = 4\n{others}[[tenants]]\nname = 'gold'\nrequests_per_minute = 2\n{keys}"

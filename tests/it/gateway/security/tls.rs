@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use elasticserve_gateway::config::{RawBackend, RawConfig};
-use elasticserve_gateway::{Dial, DialFuture, Gateway, Service, Stream};
+use elasticserve_gateway::{Dial, DialFuture, Gateway, Service, Stream, Why};
 use http::uri::Authority as Host;
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
 use rustls::crypto::ring;
@@ -284,6 +284,41 @@ async fn where_clients_need_certificates_only_those_of_the_right_authority_are_s
     let known = signer.client(&versions, Some(&signer.sign("client", |_| {})));
     let (status, ()) = tokio::join!(ask(addr, &known), async { backend.call().await.stream().finish() });
     assert_eq!(status.unwrap(), 200);
+    gateway.stop().await;
+}
+
+#[tokio::test]
+async fn a_renewed_certificate_is_shown_from_the_reload_on_and_cuts_nobody() {
+    let (first, second) = (Signer::new("first"), Signer::new("second"));
+    let files = first.sign("localhost", |_| {});
+    let (mut backend, behind) = Backend::on_tcp().await;
+    let mut raw = settings(&behind.to_string(), 4);
+    raw.tls.cert = Some(files.cert.clone());
+    raw.tls.key = Some(files.key.clone());
+    let config = raw.clone().check().unwrap();
+    let gateway = Gateway::start_from(config, Arc::new(move || raw.clone().check())).await.unwrap();
+    let addr = gateway.data_addr();
+    let versions = [&version::TLS12, &version::TLS13];
+    let (old, new) = (first.client(&versions, None), second.client(&versions, None));
+    // A stream that goes on all the while.
+    let stream = TcpStream::connect(addr).await.unwrap();
+    let stream = old.connect(ServerName::try_from("localhost").unwrap(), stream).await.unwrap();
+    let client = Client::over(stream).await;
+    let (answer, responding) = tokio::join!(client.send(completion("")), async { backend.call().await.stream() });
+    let mut answer = answer.unwrap();
+    let renewed = second.sign("localhost", |_| {});
+    std::fs::copy(&renewed.cert, &files.cert).unwrap();
+    // A certificate without its key is refused, and the one before stays.
+    assert!(gateway.reload(Why::Signal).unwrap_err().to_string().contains("does not go with"));
+    assert!(ask(addr, &new).await.is_err());
+    std::fs::copy(&renewed.key, &files.key).unwrap();
+    gateway.reload(Why::Signal).unwrap();
+    assert!(ask(addr, &old).await.is_err());
+    let (status, ()) = tokio::join!(ask(addr, &new), async { backend.call().await.stream().finish() });
+    assert_eq!(status.unwrap(), 200);
+    responding.event("1");
+    responding.finish();
+    assert_eq!(answer.rest().await, (b"data: 1\n\n".to_vec(), true));
     gateway.stop().await;
 }
 
