@@ -21,9 +21,11 @@
 //! | [`config`] | strict reading of TOML |
 //! | [`search`] | the knee of an open load: which rate next, and when it is known |
 //! | [`stats`] | quantiles, intervals, paired effects, and how many pairs a decision needs |
+//! | [`calibrate`] | from a server's answers to the parameters of its engine |
 //! | [`slow`] | a slow endpoint, and what three load models say about it |
 //! | [`sim`] | a plan, a scheduler and engine models on virtual time |
 
+pub mod calibrate;
 pub mod config;
 pub mod engine;
 pub mod gate;

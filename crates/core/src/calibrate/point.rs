@@ -1,0 +1,84 @@
+//! Observations of the same composition, brought down to their median.
+
+use std::collections::BTreeMap;
+
+use super::observe::{Observations, median};
+
+/// What is measured at a point.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord, serde::Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Kind {
+    /// The first token of a lone request, from its send.
+    First,
+    /// A step that only decodes.
+    Decode,
+    /// A step that decodes and computes a prompt.
+    Mixed,
+}
+
+/// A point that parameters are fitted to.
+#[derive(Clone, Debug, PartialEq, serde::Serialize)]
+pub struct Point {
+    /// What is measured.
+    pub kind: Kind,
+    /// Prompt tokens computed.
+    pub prefill: u32,
+    /// Sequences that decode.
+    pub decoding: u32,
+    /// KV tokens read; the mean.
+    pub kv: f64,
+    /// Observations.
+    pub n: usize,
+    /// Their median, in ms.
+    pub ms: f64,
+    /// Their standard deviation as the median of absolute deviations tells it (1.4826 times that), in ms; none of one.
+    pub spread: Option<f64>,
+    /// What the fitted parameters say, in ms.
+    pub fitted: f64,
+    /// The observations, in ms.
+    #[serde(skip)]
+    pub samples: Vec<f64>,
+}
+
+/// The consistency factor of the median of absolute deviations for normal values, 1 / Φ⁻¹(3/4).
+const MAD: f64 = 1.4826;
+/// Places of KV tokens that count as one point: eight to a doubling.
+const OCTAVE: f64 = 8.0;
+
+impl Point {
+    /// What is left after the fit, in ms.
+    #[must_use]
+    pub fn residual(&self) -> f64 {
+        self.ms - self.fitted
+    }
+
+    fn new(kind: Kind, prefill: u32, decoding: u32, kvs: &[f64], samples: Vec<f64>) -> Option<Self> {
+        let ms = median(samples.clone())?;
+        let spread = (samples.len() > 1).then(|| median(samples.iter().map(|s| (s - ms).abs()).collect())).flatten();
+        let kv = kvs.iter().sum::<f64>() / kvs.len() as f64;
+        let spread = spread.map(|mad| MAD * mad);
+        Some(Self { kind, prefill, decoding, kv, n: samples.len(), ms, spread, fitted: f64::NAN, samples })
+    }
+}
+
+/// The points of all that was seen, in order: first tokens by computed prompt tokens, then steps.
+#[must_use]
+pub fn points(seen: &Observations) -> Vec<Point> {
+    let mut groups: BTreeMap<(Kind, u32, u32, i64), (Vec<f64>, Vec<f64>)> = BTreeMap::new();
+    for first in &seen.firsts {
+        let (kvs, samples) = groups.entry((Kind::First, first.computed, 0, 0)).or_default();
+        kvs.push(f64::from(first.input - first.computed.min(first.input)));
+        samples.push(first.ms);
+    }
+    for steps in &seen.steps {
+        let kind = if steps.prefill > 0 { Kind::Mixed } else { Kind::Decode };
+        let place = libm::floor(libm::log2(steps.kv.max(1.0)) * OCTAVE) as i64;
+        let (kvs, samples) = groups.entry((kind, steps.prefill, steps.decoding, place)).or_default();
+        kvs.push(steps.kv);
+        samples.push(steps.ms);
+    }
+    let point = |((kind, prefill, decoding, _), (kvs, samples)): ((Kind, u32, u32, i64), (Vec<f64>, Vec<f64>))| {
+        Point::new(kind, prefill, decoding, &kvs, samples)
+    };
+    groups.into_iter().filter_map(point).collect()
+}
