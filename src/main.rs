@@ -17,6 +17,8 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Verb {
+    /// Measure a server and write the profile that the gateway's prediction and the simulator load.
+    Calibrate(Box<cmd::calibrate::Args>),
     /// Tell whether runs may be believed and what they say of a release: accept, retest or resize.
     Check(cmd::check::Args),
     /// Tell what a change did, from pairs of runs of the same arrivals: better, worse, no difference, undecided.
@@ -48,6 +50,7 @@ fn main() -> ExitCode {
     let given = matches.subcommand().map(|(_, flags)| cmd::load::Given::of(flags)).unwrap_or_default();
     let cli = Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
     let result = match cli.verb {
+        Verb::Calibrate(args) => cmd::calibrate::run(&args),
         Verb::Check(args) => cmd::check::run(&args),
         Verb::Compare(args) => cmd::compare::run(&args),
         Verb::Demo(args) => cmd::demo::run(args),

@@ -1,6 +1,6 @@
 //! `elasticserve load`.
 
-mod args;
+pub(crate) mod args;
 mod conflicts;
 mod flags;
 mod given;
@@ -139,7 +139,7 @@ fn saved_result(args: &Args, folder: &Path) -> Result<Option<(PathBuf, bool)>, B
     Ok(Some((folder.join(name), args.save_detailed)))
 }
 
-fn trust(cacert: Option<&Path>, insecure: bool) -> Result<Trust, BadConfig> {
+pub(crate) fn trust(cacert: Option<&Path>, insecure: bool) -> Result<Trust, BadConfig> {
     match cacert {
         _ if insecure => Ok(Trust::Anyone),
         None => Ok(Trust::Public),

@@ -1,5 +1,6 @@
 //! One file per verb: arguments become a typed configuration, which goes to one library call.
 
+pub(crate) mod calibrate;
 pub(crate) mod check;
 pub(crate) mod compare;
 pub(crate) mod demo;

@@ -7,7 +7,7 @@ mod content;
 mod models;
 mod omission;
 mod scenario;
-mod server;
+pub(crate) mod server;
 mod states;
 mod tls;
 mod truth;

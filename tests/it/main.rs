@@ -1,5 +1,6 @@
 //! All integration tests, in one binary. Test names are sentences about behaviour.
 
+mod calibrate;
 mod check;
 mod compare;
 mod engine;

@@ -188,7 +188,7 @@ fn parse_share(text: &str) -> Result<f64, String> {
     text.parse().ok().filter(|share| *share > 0.0 && *share <= 1.0).ok_or_else(|| FORM.to_owned())
 }
 
-pub(super) fn parse_endpoint(text: &str) -> Result<Endpoint, String> {
+pub(crate) fn parse_endpoint(text: &str) -> Result<Endpoint, String> {
     let path = text.trim_start_matches('/');
     [Endpoint::Completions, Endpoint::Chat, Endpoint::Responses]
         .into_iter()
@@ -196,7 +196,7 @@ pub(super) fn parse_endpoint(text: &str) -> Result<Endpoint, String> {
         .ok_or_else(|| "use /v1/completions, /v1/chat/completions or /v1/responses".to_owned())
 }
 
-pub(super) fn parse_endpoint_type(text: &str) -> Result<Endpoint, String> {
+pub(crate) fn parse_endpoint_type(text: &str) -> Result<Endpoint, String> {
     match text {
         "completions" | "openai" | "vllm" => Ok(Endpoint::Completions),
         "chat" | "openai-chat" => Ok(Endpoint::Chat),
@@ -209,7 +209,7 @@ fn parse_validator(text: &str) -> Result<Validator, String> {
     text.parse().map_err(|error: elasticserve_load::ValidatorError| error.to_string())
 }
 
-pub(super) fn parse_prompt(text: &str) -> Result<PromptKind, String> {
+pub(crate) fn parse_prompt(text: &str) -> Result<PromptKind, String> {
     match text {
         "ids" => Ok(PromptKind::Ids),
         "text" => Ok(PromptKind::Text),
@@ -225,7 +225,7 @@ fn parse_pair(text: &str) -> Result<(String, String), String> {
     Ok((key.trim().to_owned(), value.trim().to_owned()))
 }
 
-fn parse_header(text: &str) -> Result<(HeaderName, HeaderValue), String> {
+pub(crate) fn parse_header(text: &str) -> Result<(HeaderName, HeaderValue), String> {
     let (name, value) = parse_pair(text)?;
     checked_header(&name, &value)
 }
@@ -241,7 +241,7 @@ pub(super) fn checked_header(name: &str, value: &str) -> Result<(HeaderName, Hea
     Ok((name, value))
 }
 
-fn parse_object(text: &str) -> Result<Map<String, Value>, String> {
+pub(crate) fn parse_object(text: &str) -> Result<Map<String, Value>, String> {
     serde_json::from_str(text).map_err(|e| format!("write a JSON object, such as {{\"top_p\":0.9}}: {e}"))
 }
 

@@ -157,7 +157,7 @@ impl LimitArgs {
 }
 
 /// A plain number is of seconds.
-pub(super) fn parse_seconds(text: &str) -> Result<Span, String> {
+pub(crate) fn parse_seconds(text: &str) -> Result<Span, String> {
     match text.parse::<f64>() {
         Ok(seconds) if seconds.is_finite() && seconds >= 0.0 => Ok(Span::from_secs_f64(seconds)),
         Ok(_) => Err("a time is 0 s or more".to_owned()),

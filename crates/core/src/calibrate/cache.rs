@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::observe::{First, Observations, median};
+use super::observe::{First, Observations, median_of};
 use super::seen::{REPEATED, Seen, Trial};
 
 /// What repeated prompts show.
@@ -33,7 +33,7 @@ impl Cache {
         let length = seen().map(|s| s.input).max()?;
         let of = |first: bool| {
             let these = seen().filter(|s| (s.index % REPEATED == 0) == first);
-            median(these.map(|s| s.ttft().as_millis_f64()).collect())
+            median_of(these.map(|s| s.ttft().as_millis_f64()))
         };
         let (fresh, repeated) = (of(true)?, of(false)?);
         let found: Vec<u32> =
@@ -98,8 +98,7 @@ impl Shared {
     }
 
     fn timed(firsts: &[First], cache: &Cache) -> Option<Self> {
-        let at =
-            |wanted: &dyn Fn(u32) -> bool| median(firsts.iter().filter(|f| wanted(f.input)).map(|f| f.ms).collect());
+        let at = |wanted: &dyn Fn(u32) -> bool| median_of(firsts.iter().filter(|f| wanted(f.input)).map(|f| f.ms));
         let shortest = firsts.iter().map(|f| f.input).min()?;
         // The repeated prompts' own first tokens are among the firsts: at their length the grid has the others.
         let longest = firsts.iter().map(|f| f.input).filter(|i| *i < cache.length).max()?;

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::num::NonZeroU32;
 
-use super::observe::median;
+use super::observe::median_of;
 use super::plans::{Plans, SHORT};
 use super::seats::{Crowd, Seats, knee, seats};
 use super::seen::{REPEATED, REPEATS, Trial};
@@ -394,11 +394,11 @@ impl Campaign {
     fn pilot(&mut self, trial: &Trial) {
         // The first may have met a server that was still warming up.
         let rest = if trial.seen.len() > 1 { &trial.seen[1..] } else { &trial.seen[..] };
-        let first = median(rest.iter().map(|s| s.ttft().as_millis_f64()).collect()).unwrap_or(1.0);
+        let first = median_of(rest.iter().map(|s| s.ttft().as_millis_f64())).unwrap_or(1.0);
         let step = |s: &super::Seen| {
             Some(s.last().since(s.first()).as_millis_f64() / f64::from(s.output.checked_sub(1).filter(|n| *n > 0)?))
         };
-        let step = median(rest.iter().filter_map(step).collect()).unwrap_or(first);
+        let step = median_of(rest.iter().filter_map(step)).unwrap_or(first);
         self.pace = Some((first, step.max(1e-3)));
         let short = rest.iter().filter(|s| s.output < s.asked).count();
         if short > 0 {
@@ -458,7 +458,9 @@ impl Campaign {
 
     /// Tries the seats themselves, then the middle between the knee and the next smaller number that was tried.
     fn refine(&mut self) {
-        let Some(seats) = seats(&self.crowds).filter(|_| self.settings.thorough && self.refined < REFINED) else { return };
+        let Some(seats) = seats(&self.crowds).filter(|_| self.settings.thorough && self.refined < REFINED) else {
+            return;
+        };
         let tried = |count: u32| self.crowds.iter().any(|c| c.offered == count && c.tokens_per_s.is_some());
         let (_, step) = self.pace();
         let next = if seats.count() > 1 && !tried(seats.count()) {

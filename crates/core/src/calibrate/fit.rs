@@ -6,8 +6,8 @@
 //! intervals of parameters come from resampling the observations of each point (Efron 1979), which needs no assumption
 //! on how a busy machine disturbs them.
 
-use super::observe::median;
-use super::point::{Kind, Point};
+use super::observe::median_of;
+use super::point::{Kind, MAD, Point};
 use super::solve::{COLUMNS, Coefficients, Column, Equation, solve};
 use crate::rng::{Random, Stream};
 use crate::stats::quantile;
@@ -50,6 +50,10 @@ pub struct Fitted {
 const FLOOR: f64 = 0.002;
 /// The standard error of a normal sample's median, in those of its mean.
 const OF_MEDIAN: f64 = 1.2533;
+/// Standard errors beyond which a point is far off, if points lie as their errors say.
+const FAR: f64 = 2.5;
+/// Rounds of finding weights.
+const ROUNDS: usize = 5;
 /// Resampled fits.
 const RESAMPLES: usize = 200;
 /// Lengths of prompts that a curve needs to be told from a line.
@@ -64,9 +68,9 @@ impl Fitted {
     #[must_use]
     pub fn of(points: &mut [Point], seed: u64) -> Option<Self> {
         let used = used(points)?;
-        let equations = equations(points);
+        let mut equations = equations(points);
         let knots: Vec<f64> = points.iter().filter(|p| p.kind == Kind::First).map(|p| f64::from(p.prefill)).collect();
-        let found = solve(&equations, used, &knots);
+        let found = robust(&mut equations, |all| solve(all, used, &knots));
         for (point, equation) in points.iter_mut().zip(&equations) {
             point.fitted = equation.value(&found);
         }
@@ -88,6 +92,24 @@ impl Fitted {
             first_token: estimate(&first),
         })
     }
+}
+
+/// Solves, makes the errors of points that are far off larger, and solves again.
+fn robust(equations: &mut [Equation], solve: impl Fn(&[Equation]) -> Coefficients) -> Coefficients {
+    let errors: Vec<f64> = equations.iter().map(|e| e.error).collect();
+    let mut found = solve(equations);
+    for _ in 0..ROUNDS {
+        let off = |e: &Equation, error: f64| (e.measured - e.value(&found)).abs() / error;
+        let usual = median_of(equations.iter().zip(&errors).map(|(e, error)| off(e, *error))).unwrap_or(0.0);
+        let far = FAR * (MAD * usual).max(1.0);
+        let larger: Vec<f64> =
+            equations.iter().zip(&errors).map(|(e, error)| error * (off(e, *error) / far).max(1.0).sqrt()).collect();
+        for (equation, error) in equations.iter_mut().zip(larger) {
+            equation.error = error;
+        }
+        found = solve(equations);
+    }
+    found
 }
 
 impl Estimate {
@@ -125,7 +147,7 @@ fn used(points: &[Point]) -> Option<[bool; COLUMNS]> {
 fn equations(points: &[Point]) -> Vec<Equation> {
     let spreads = [Kind::First, Kind::Decode, Kind::Mixed].map(|kind| {
         let of_kind = points.iter().filter(|p| p.kind == kind && p.n > 2);
-        median(of_kind.filter_map(|p| Some(p.spread? / p.ms)).collect()).unwrap_or(0.0)
+        median_of(of_kind.filter_map(|p| Some(p.spread? / p.ms))).unwrap_or(0.0)
     });
     let equation = |p: &Point| {
         let spread = spreads[p.kind as usize] * p.ms;
@@ -160,8 +182,8 @@ fn resampled(
     for _ in 0..RESAMPLES {
         for (point, equation) in points.iter().zip(&mut drawn) {
             let last = point.samples.len().saturating_sub(1) as u64;
-            let again = point.samples.iter().map(|_| point.samples[random.between(0, last) as usize]).collect();
-            equation.measured = median(again).unwrap_or(point.ms);
+            let again = point.samples.iter().map(|_| point.samples[random.between(0, last) as usize]);
+            equation.measured = median_of(again).unwrap_or(point.ms);
         }
         fits.push(solve(&drawn));
     }

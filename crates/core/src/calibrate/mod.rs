@@ -23,6 +23,7 @@ mod point;
 mod seats;
 mod seen;
 mod solve;
+mod warn;
 
 use serde::Serialize;
 
@@ -30,15 +31,16 @@ pub use cache::{Cache, Shared};
 pub use campaign::{Campaign, Probe, Settings, SettingsError};
 pub use file::{Parameter, Standing, profile_text};
 pub use fit::{Estimate, Fitted};
-pub use observe::{First, Observations, Steps};
+pub use observe::{First, Observations, Steps, Waited};
 pub use play::Bench;
 pub use point::{Kind, Point, points};
 pub use seats::{Crowd, Knee, NEAR, Seats};
 pub use seen::{REPEATED, REPEATS, Seen, Trial};
+pub use warn::PUBLISHED_CASE;
 
 use crate::engine::Profile;
 use crate::time::Span;
-use observe::median;
+use observe::median_of;
 
 /// Values for what cannot be seen from outside.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -223,7 +225,7 @@ impl Line {
         let mut lengths: Vec<u32> = firsts.iter().map(|f| f.input).collect();
         lengths.sort_unstable();
         lengths.dedup();
-        let at = |length: u32| median(firsts.iter().filter(|f| f.input == length).map(|f| f.ms).collect());
+        let at = |length: u32| median_of(firsts.iter().filter(|f| f.input == length).map(|f| f.ms));
         let points: Vec<(f64, f64)> = lengths.iter().filter_map(|l| Some((f64::from(*l), at(*l)?))).collect();
         let n = points.len() as f64;
         let (x, y) = points.iter().fold((0.0, 0.0), |(x, y), p| (x + p.0 / n, y + p.1 / n));
@@ -236,15 +238,15 @@ impl Line {
 /// Answer tokens by second of one request at a time with a short prompt.
 fn alone(seen: &Observations) -> Option<f64> {
     let steps = seen.steps.iter().filter(|s| s.prefill == 0 && s.decoding == 1);
-    median(steps.map(|s| 1000.0 / s.ms).collect())
+    median_of(steps.map(|s| 1000.0 / s.ms))
 }
 
 /// What a further sequence costs a step by the residuals of steps that decode: the slope of what is left over sequences.
 fn by_sequence(points: &[Point], fitted: &Fitted) -> Option<f64> {
     let decode: Vec<&Point> = points.iter().filter(|p| p.kind == Kind::Decode).collect();
     let most = decode.iter().map(|p| p.decoding).max().filter(|most| *most >= 4)?;
-    let lone = median(decode.iter().filter(|p| p.decoding == 1).map(|p| p.ms - kv_cost(p, fitted)).collect())?;
-    let many = median(decode.iter().filter(|p| p.decoding == most).map(|p| p.ms - kv_cost(p, fitted)).collect())?;
+    let lone = median_of(decode.iter().filter(|p| p.decoding == 1).map(|p| p.ms - kv_cost(p, fitted)))?;
+    let many = median_of(decode.iter().filter(|p| p.decoding == most).map(|p| p.ms - kv_cost(p, fitted)))?;
     Some((many - lone) / f64::from(most - 1))
 }
 

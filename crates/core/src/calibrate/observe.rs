@@ -8,7 +8,7 @@
 use std::collections::BTreeSet;
 
 use super::seen::{Seen, Trial};
-use crate::stats::quantile;
+use crate::stats::median;
 use crate::time::Tick;
 
 /// The first token of a request that was alone.
@@ -106,7 +106,7 @@ impl Observations {
             if gaps.len() < old.len() {
                 continue;
             }
-            let Some(ms) = median(gaps) else { continue };
+            let Some(ms) = median(&gaps) else { continue };
             let cached: f64 = new.iter().map(|t| f64::from(seen[t.who].input - seen[t.who].computed())).sum();
             let kv = cached + old.iter().map(|t| t.kv(seen)).sum::<f64>();
             self.steps.push(Steps { prefill, decoding: old.len() as u32, kv, ms });
@@ -194,8 +194,7 @@ fn clusters(seen: &[Seen]) -> Vec<Cluster> {
         .flat_map(|(who, s)| (0..s.tokens.len()).map(move |place| Token { who, place }))
         .collect();
     all.sort_by_key(|t| t.at(seen));
-    let gaps = all.iter().filter(|t| t.place > 0).map(|t| t.gap(seen)).collect();
-    let within = median(gaps).unwrap_or(0.0) * TOGETHER;
+    let within = median_of(all.iter().filter(|t| t.place > 0).map(|t| t.gap(seen))).unwrap_or(0.0) * TOGETHER;
     let mut clusters: Vec<Cluster> = Vec::new();
     for token in all {
         let at = token.at(seen);
@@ -213,7 +212,7 @@ fn stretch(seen: &[Seen], from: &Cluster, to: &Cluster, count: usize) -> Steps {
         let before = Token { place: t.place - count, ..*t };
         t.at(seen).since(before.at(seen)).as_millis_f64() / count as f64
     });
-    let ms = median(spans.collect()).unwrap_or(0.0);
+    let ms = median_of(spans).unwrap_or(0.0);
     // The first step read one token more than `from` did, the last what `to` says.
     let ends: f64 =
         to.tokens.iter().map(|t| t.kv(seen)).sum::<f64>() + from.tokens.iter().map(|t| t.kv(seen) + 1.0).sum::<f64>();
@@ -221,7 +220,6 @@ fn stretch(seen: &[Seen], from: &Cluster, to: &Cluster, count: usize) -> Steps {
 }
 
 /// The median; `None` of nothing.
-pub(super) fn median(mut values: Vec<f64>) -> Option<f64> {
-    values.sort_by(f64::total_cmp);
-    quantile(&values, 0.5)
+pub(super) fn median_of(values: impl IntoIterator<Item = f64>) -> Option<f64> {
+    median(&values.into_iter().collect::<Vec<_>>())
 }

@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use super::observe::{Observations, median};
+use super::observe::{Observations, median_of};
+use crate::stats::median;
 
 /// What is measured at a point.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord, serde::Serialize)]
@@ -41,9 +42,17 @@ pub struct Point {
 }
 
 /// The consistency factor of the median of absolute deviations for normal values, 1 / Φ⁻¹(3/4).
-const MAD: f64 = 1.4826;
+pub(super) const MAD: f64 = 1.4826;
 /// Places of KV tokens that count as one point: eight to a doubling.
 const OCTAVE: f64 = 8.0;
+
+/// Observations from which on a median holds out against one that is far off.
+const FIRM: usize = 3;
+
+/// The kind, prompt tokens, decoding sequences and the place of KV tokens.
+type Composition = (Kind, u32, u32, i64);
+/// KV tokens and observations.
+type Group = (Vec<f64>, Vec<f64>);
 
 impl Point {
     /// What is left after the fit, in ms.
@@ -52,9 +61,9 @@ impl Point {
         self.ms - self.fitted
     }
 
-    fn new(kind: Kind, prefill: u32, decoding: u32, kvs: &[f64], samples: Vec<f64>) -> Option<Self> {
-        let ms = median(samples.clone())?;
-        let spread = (samples.len() > 1).then(|| median(samples.iter().map(|s| (s - ms).abs()).collect())).flatten();
+    fn new((kind, prefill, decoding, _): Composition, (kvs, samples): Group) -> Option<Self> {
+        let ms = median(&samples)?;
+        let spread = (samples.len() > 1).then(|| median_of(samples.iter().map(|s| (s - ms).abs()))).flatten();
         let kv = kvs.iter().sum::<f64>() / kvs.len() as f64;
         let spread = spread.map(|mad| MAD * mad);
         Some(Self { kind, prefill, decoding, kv, n: samples.len(), ms, spread, fitted: f64::NAN, samples })
@@ -64,7 +73,7 @@ impl Point {
 /// The points of all that was seen, in order: first tokens by computed prompt tokens, then steps.
 #[must_use]
 pub fn points(seen: &Observations) -> Vec<Point> {
-    let mut groups: BTreeMap<(Kind, u32, u32, i64), (Vec<f64>, Vec<f64>)> = BTreeMap::new();
+    let mut groups: BTreeMap<Composition, Group> = BTreeMap::new();
     for first in &seen.firsts {
         let (kvs, samples) = groups.entry((Kind::First, first.computed, 0, 0)).or_default();
         kvs.push(f64::from(first.input - first.computed.min(first.input)));
@@ -77,8 +86,13 @@ pub fn points(seen: &Observations) -> Vec<Point> {
         kvs.push(steps.kv);
         samples.push(steps.ms);
     }
-    let point = |((kind, prefill, decoding, _), (kvs, samples)): ((Kind, u32, u32, i64), (Vec<f64>, Vec<f64>))| {
-        Point::new(kind, prefill, decoding, &kvs, samples)
-    };
-    groups.into_iter().filter_map(point).collect()
+    let mut points: Vec<Point> = groups.into_iter().filter_map(|(what, group)| Point::new(what, group)).collect();
+    // The median of one or two is no guard against a pause: where there are better ones of the kind, those decide.
+    for kind in [Kind::Decode, Kind::Mixed] {
+        let is_firm = |p: &Point| p.kind != kind || p.n >= FIRM;
+        if points.iter().any(|p| p.kind == kind && is_firm(p)) {
+            points.retain(is_firm);
+        }
+    }
+    points
 }

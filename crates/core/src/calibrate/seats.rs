@@ -12,7 +12,7 @@ pub struct Crowd {
     pub trial: String,
     /// Requests in flight at once.
     pub offered: u32,
-    /// The most that were between their first and their last token at once.
+    /// The most that were between their first and their last token but one at once.
     pub running: u32,
     /// Answer tokens by second while all of the offered were in flight; of closed loads only.
     pub tokens_per_s: Option<f64>,
@@ -82,12 +82,13 @@ impl Crowd {
     }
 }
 
-/// The most answers that were between their first and last token at once.
+/// The most answers that were between their first and their last token but one at once. Without the last one, as a seat
+/// that it frees has its next first token a step later at the earliest: so much may clients see times in disorder.
 fn running(trial: &Trial) -> u32 {
-    let streams = trial.seen.iter().filter(|s| s.last() > s.first());
-    // Of two at one time the end comes first: its seat may be what the other got.
-    let mut edges: Vec<(Tick, i32)> = streams.flat_map(|s| [(s.first(), 1), (s.last(), -1)]).collect();
-    edges.sort_unstable();
+    let streams = trial.seen.iter().filter_map(|s| Some((s.first(), *s.tokens.iter().nth_back(1)?)));
+    let mut edges: Vec<(Tick, i32)> = streams.flat_map(|(first, last)| [(first, 1), (last, -1)]).collect();
+    // Of two at one time the end comes last: an answer of two tokens ran too.
+    edges.sort_unstable_by_key(|(at, change)| (*at, -change));
     let (mut now, mut most) = (0, 0);
     for (_, change) in edges {
         now += change;

@@ -74,7 +74,7 @@ pub(super) fn solve(equations: &[Equation], used: [bool; COLUMNS], knots: &[f64]
     let knots: Vec<f64> = std::iter::once(0.0).chain(knots[..knots.len() - 1].iter().copied()).collect();
     let mut best = at(0.0);
     for pair in knots.windows(2) {
-        let found = valley(pair[0], pair[1], &at);
+        let found = valley(pair[0], pair[1], at);
         if found.0 < best.0 {
             best = found;
         }
@@ -113,19 +113,13 @@ fn linear(equations: &[Equation], used: [bool; COLUMNS], roof: f64) -> ([f64; CO
     let mut squares = 0.0;
     for equation in equations {
         let (row, weight) = (equation.row(roof), 1.0 / (equation.error * equation.error));
-        for i in 0..COLUMNS {
-            // The other half is the same.
-            for j in 0..=i {
-                matrix[i][j] += weight * row[i] * row[j];
+        for (line, (factor, sum)) in matrix.iter_mut().zip(row.iter().zip(&mut right)) {
+            for (cell, other) in line.iter_mut().zip(&row) {
+                *cell += weight * factor * other;
             }
-            right[i] += weight * row[i] * equation.measured;
+            *sum += weight * factor * equation.measured;
         }
         squares += weight * equation.measured * equation.measured;
-    }
-    for i in 0..COLUMNS {
-        for j in 0..i {
-            matrix[j][i] = matrix[i][j];
-        }
     }
     let mut best = ([0.0; COLUMNS], squares);
     let allowed = (0..COLUMNS).filter(|i| used[*i]).fold(0u32, |set, i| set | 1 << i);
