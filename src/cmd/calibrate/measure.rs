@@ -1,16 +1,21 @@
 //! The campaign against a server.
 
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Instant;
 
 use elasticserve_core::calibrate::{Campaign, Probe, SettingsError};
+use elasticserve_core::ledger::Tolerances;
 use elasticserve_core::time::Span;
-use elasticserve_load::{BaseUrl, Endpoint, PromptKind, Stop};
+use elasticserve_load::{BaseUrl, Endpoint, LoadConfig, LoadError, Progress, PromptKind, Secret, Stop, Trust};
 use elasticserve_report::{Run, read_run};
 
 use super::{Args, Measured, rough};
+use crate::cmd::load::fresh_salt;
 use crate::cmd::{BadConfig, say_error};
-use crate::lab::{Lab, Salt, Stand, Terms, Watch, Way};
+
+/// How late the generator may be in the 99th percentile before a note says so.
+const MAX_SEND_LAG: Span = Span::from_millis(50);
 
 /// How requests are put, so that the server takes them.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
@@ -39,7 +44,8 @@ impl Form {
 /// One campaign in progress.
 struct Session<'a> {
     args: &'a Args,
-    lab: Lab,
+    url: BaseUrl,
+    trust: Trust,
     folder: &'a Path,
     stop: &'a Stop,
     /// Runs so far, those that were refused included.
@@ -50,11 +56,8 @@ struct Session<'a> {
 /// Offers probe after probe, each into a folder of its own.
 pub(super) async fn measure(args: &Args, url: BaseUrl, folder: &Path, stop: &Stop) -> anyhow::Result<Measured> {
     let mut campaign = Campaign::new(args.settings()).map_err(|e| BadConfig(e.to_string()))?;
-    // Before anything is sent: a certificate that cannot be read is no server's fault.
-    args.authorities()?;
     let (from, began) = (url.to_string(), Instant::now());
-    let lab = Lab::open(Stand::Servers(vec![url]), folder).await?;
-    let mut session = Session { args, lab, folder, stop, runs: 0, forms: args.forms() };
+    let mut session = Session { args, url, trust: args.authorities()?, folder, stop, runs: 0, forms: args.forms() };
     let mut measured = Measured::default();
     while let Some(probe) = campaign.next(Span::from_std(began.elapsed()))? {
         let left = probe.expected + campaign.left();
@@ -100,29 +103,36 @@ impl Session<'_> {
     async fn offer(&mut self, probe: &Probe) -> anyhow::Result<Option<Run>> {
         self.runs += 1;
         let folder = self.folder.join(format!("{:02}-{}", self.runs, probe.name));
-        let watch = Watch { stop: self.stop.clone(), ..Watch::default() };
-        let terms = self.terms(probe)?;
-        if self.lab.run(&probe.plan, &Way::Direct, &terms, &folder, &watch).await?.is_none() {
-            return Ok(None);
+        let progress = Arc::new(Progress::new());
+        let made = elasticserve_load::run(&self.config(probe), &probe.plan, &folder, progress, self.stop.clone()).await;
+        match made {
+            Ok(_) => Ok(Some(read_run(&folder)?)),
+            Err(LoadError::StoppedEarly) => Ok(None),
+            Err(error) => Err(error.into()),
         }
-        Ok(Some(read_run(&folder)?))
     }
 
-    fn terms(&self, probe: &Probe) -> Result<Terms, BadConfig> {
-        let args = self.args;
-        let mut terms = Terms::new(&probe.name);
-        let form = self.forms[0];
-        terms.load.model = args.model.clone().unwrap_or_default();
-        terms.load.endpoint = args.endpoint();
-        terms.load.trust = args.authorities()?;
-        terms.load.headers.clone_from(&args.header);
-        terms.load.extra_body = args.extra_body.clone().unwrap_or_default();
-        (terms.load.prompt, terms.load.ignore_eos) = (form.prompt, form.ignore_eos);
+    fn config(&self, probe: &Probe) -> LoadConfig {
+        let (args, form) = (self.args, self.forms[0]);
+        let model = args.model.as_deref().unwrap_or_default();
+        let mut config = LoadConfig::new(&probe.name, self.url.clone(), model);
+        config.endpoint = args.endpoint();
+        config.trust = self.trust.clone();
+        config.api_key = std::env::var("OPENAI_API_KEY").ok().filter(|key| !key.is_empty()).map(Secret::new);
+        config.headers.clone_from(&args.header);
+        config.extra_body = args.extra_body.clone().unwrap_or_default();
+        (config.prompt, config.ignore_eos) = (form.prompt, form.ignore_eos);
+        config.tolerances = Tolerances::of_lateness(MAX_SEND_LAG);
         if self.runs == 1 {
-            terms.load.warmups = args.num_warmups;
+            config.warmups = args.num_warmups;
         }
-        terms.salt = if probe.salted { Salt::Fresh } else { Salt::None };
-        Ok(terms)
+        if probe.salted {
+            let salt = fresh_salt();
+            // With it the prompts of the run can be made again.
+            config.metadata.insert("salt".to_owned(), salt.clone());
+            config.salt = Some(salt);
+        }
+        config
     }
 }
 

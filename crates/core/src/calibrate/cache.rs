@@ -94,7 +94,9 @@ impl Shared {
             let share = found as f64 / grid().map(|s| u64::from(s.input)).sum::<u64>().max(1) as f64;
             return (share > HARMLESS).then_some(Self::Counted { prompts, of, share });
         }
-        Self::timed(&seen.firsts, cache?)
+        // A server that counts what it finds has found nothing.
+        let counts = trials.iter().flat_map(|t| &t.seen).any(|s| s.cached.is_some());
+        if counts { None } else { Self::timed(&seen.firsts, cache?) }
     }
 
     fn timed(firsts: &[First], cache: &Cache) -> Option<Self> {
