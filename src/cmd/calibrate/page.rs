@@ -61,7 +61,7 @@ fn parameters(outcome: &Outcome) -> Table {
         let (error, interval) = p.estimate.map_or((None, None), |e| (e.error, e.interval));
         let cells =
             [vec![value(p)], interval_cells(error, interval), vec![standing(p.standing).to_owned(), p.note.clone()]];
-        table.row(format!("{}.{}", p.table, p.key), cells.concat())
+        table.row(p.key, cells.concat())
     })
 }
 

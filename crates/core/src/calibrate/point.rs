@@ -26,7 +26,7 @@ pub struct Point {
     pub prefill: u32,
     /// Sequences that decode.
     pub decoding: u32,
-    /// KV tokens read; the mean.
+    /// KV tokens read; the median, as their part of the time is in proportion.
     pub kv: f64,
     /// Observations.
     pub n: usize,
@@ -43,8 +43,10 @@ pub struct Point {
 
 /// The consistency factor of the median of absolute deviations for normal values, 1 / Φ⁻¹(3/4).
 pub(super) const MAD: f64 = 1.4826;
-/// Places of KV tokens that count as one point: eight to a doubling.
+/// Points to a doubling of KV tokens, of steps that decode, and of those with a prompt, of which there are few: there the
+/// KV cache is a small part.
 const OCTAVE: f64 = 8.0;
+const OCTAVE_MIXED: f64 = 1.0;
 
 /// Observations from which on a median holds out against one that is far off.
 const FIRM: usize = 3;
@@ -64,7 +66,7 @@ impl Point {
     fn new((kind, prefill, decoding, _): Composition, (kvs, samples): Group) -> Option<Self> {
         let ms = median(&samples)?;
         let spread = (samples.len() > 1).then(|| median_of(samples.iter().map(|s| (s - ms).abs()))).flatten();
-        let kv = kvs.iter().sum::<f64>() / kvs.len() as f64;
+        let kv = median(&kvs)?;
         let spread = spread.map(|mad| MAD * mad);
         Some(Self { kind, prefill, decoding, kv, n: samples.len(), ms, spread, fitted: f64::NAN, samples })
     }
@@ -80,8 +82,8 @@ pub fn points(seen: &Observations) -> Vec<Point> {
         samples.push(first.ms);
     }
     for steps in &seen.steps {
-        let kind = if steps.prefill > 0 { Kind::Mixed } else { Kind::Decode };
-        let place = libm::floor(libm::log2(steps.kv.max(1.0)) * OCTAVE) as i64;
+        let (kind, octave) = if steps.prefill > 0 { (Kind::Mixed, OCTAVE_MIXED) } else { (Kind::Decode, OCTAVE) };
+        let place = libm::floor(libm::log2(steps.kv.max(1.0)) * octave) as i64;
         let (kvs, samples) = groups.entry((kind, steps.prefill, steps.decoding, place)).or_default();
         kvs.push(steps.kv);
         samples.push(steps.ms);
