@@ -75,7 +75,7 @@ that so many pairs show, and how many more would decide. The verdict is about --
 
 Figures: attainment, feasible_attainment (with --profile), goodput, throughput, rejected, failed,
 jain, lowest_tenant, and completed_ttft, completed_tpot, completed_e2e and completed_longest_gap
-with _p50, _p95 or _p99; attainment[NAME] is that of one tenant.
+with _p50, _p95 or _p99 (of the gap _p95 alone); attainment[NAME] is that of one tenant.
 
 Runs whose manifests differ in what they were offered, asked or measured on are not compared unless
 --allow says that this is meant. Flagged are effects that go with the order of the runs, and prompts

@@ -99,17 +99,14 @@ pub fn values(summary: &Summary) -> Values {
     put(all(Kind::Throughput), summary.completed_per_s);
     put(all(Kind::Rejected), share(summary, f, f.rejected));
     put(all(Kind::Failed), share(summary, f, f.failed));
-    let latencies = [
-        (Latency::Ttft, &f.latencies.ttft),
-        (Latency::Tpot, &f.latencies.tpot),
-        (Latency::E2e, &f.latencies.e2e),
-        (Latency::LongestGap, &f.latencies.longest_gap),
-    ];
+    let latencies =
+        [(Latency::Ttft, &f.latencies.ttft), (Latency::Tpot, &f.latencies.tpot), (Latency::E2e, &f.latencies.e2e)];
     for (of, distribution) in latencies {
         for (p, value) in quantiles(distribution) {
             put(all(Kind::Latency(of, p)), value);
         }
     }
+    put(all(Kind::Latency(Latency::LongestGap, 95)), f.latencies.longest_gap.p95);
     put(all(Kind::Jain), summary.jain);
     put(all(Kind::LowestTenant), summary.lowest_tenant.as_ref().map(|t| t.attainment));
     for tenant in summary.tenants.iter().filter(|_| summary.tenants.len() > 1) {

@@ -158,7 +158,8 @@ pub struct Effects {
     pub verdict: Verdict,
     /// Why, in a sentence or two.
     pub sentence: String,
-    /// The effect on every figure that a pair has on both sides: of all arrivals first, then by tenant.
+    /// The effect on every figure that a pair has on both sides and that is not 0 everywhere: of all arrivals first,
+    /// then by tenant.
     pub effects: Vec<Effect>,
     /// What is to be known before the effects are used.
     pub warnings: Vec<String>,
@@ -172,7 +173,9 @@ impl Effects {
     #[must_use]
     pub fn of(base: &str, changed: &str, pairs: &[Pair], question: &Question) -> Self {
         let pairs = &pairs[..pairs.len().min(MAX_PAIRS)];
-        let shared = pairs.iter().flat_map(|p| p.base.keys().filter(|f| p.changed.contains_key(f)));
+        // What is 0 in every run, such as a share of failures that there are none of, tells nothing.
+        let nothing = |p: &Pair, f: &Figure| p.base.get(f) == Some(&0.0) && p.changed.get(f) == Some(&0.0);
+        let shared = pairs.iter().flat_map(|p| p.base.keys().filter(|f| p.changed.contains_key(f) && !nothing(p, f)));
         let figures: BTreeSet<&Figure> = shared.chain([&question.figure]).collect();
         let margin = |f: &Figure| question.margin.filter(|_| *f == question.figure);
         let effects: Vec<Effect> = figures.into_iter().map(|f| Effect::of(f, margin(f), pairs, question)).collect();

@@ -2,6 +2,7 @@
 
 use super::{Comparison, Direction, Effect, Effects, Figure, Finding, Kind, Pair, Unit, Verdict, tables};
 use crate::chart::{self, Better, EffectGroup};
+use crate::check::Latency;
 use crate::check::text::wrap;
 use crate::doc::{Doc, Section, Table, Tone};
 use crate::fmt::{counted, one_line};
@@ -46,7 +47,7 @@ impl Effects {
     #[must_use]
     pub fn picture(&self) -> Option<chart::Effects> {
         let mut groups: Vec<EffectGroup> = Vec::new();
-        for effect in self.effects.iter().filter(|e| e.difference.median.is_some()) {
+        for effect in self.effects.iter().filter(|e| e.difference.median.is_some() && self.is_drawn(&e.figure)) {
             let (name, better) = group(effect);
             let drawn = chart::Effect {
                 name: effect.figure.label(),
@@ -63,13 +64,25 @@ impl Effects {
             }
         }
         let few = self.effects.iter().filter_map(|e| e.difference.interval).any(|i| i.confidence < self.confidence);
-        let note = "Intervals of five pairs and fewer are the range of the pairs and hold less than that.";
+        let margin = "A bar has its colour where it lies on one side of 0, even within the margin.";
+        let range = "Intervals of five pairs and fewer are the range of the pairs and hold less than that.";
         (!groups.is_empty()).then(|| chart::Effects {
             title: "Median differences over the pairs".to_owned(),
-            note: if few { note.to_owned() } else { String::new() },
+            note: if few { format!("{margin} {range}") } else { margin.to_owned() },
             confidence: self.confidence,
             groups,
         })
+    }
+
+    /// Whether a figure is one of those that a reader looks for first; the tables hold all.
+    fn is_drawn(&self, figure: &Figure) -> bool {
+        let first = match figure.kind {
+            Kind::Latency(of, p) => of != Latency::LongestGap && p == 95 && figure.tenant.is_none(),
+            Kind::Failed | Kind::Throughput => false,
+            Kind::FeasibleAttainment => figure.tenant.is_none(),
+            _ => true,
+        };
+        first || *figure == self.figure
     }
 
     /// The pairs with what they say of the figure in question. `of` are those that [`Effects::of`] was given.
@@ -167,7 +180,7 @@ fn group(effect: &Effect) -> (String, Better) {
 fn definitions(all: &Effects) -> Vec<(String, String)> {
     let percent = super::figure::percent(all.confidence);
     let mut terms = vec![
-        ("median difference", "The median over the pairs of what the figure is with the change less what it is without. It is not the difference of the two medians.".to_owned()),
+        ("difference", "The median over the pairs of what the figure is with the change less what it is without. It is not the difference of the two medians.".to_owned()),
         ("interval", format!("Of the median, between order statistics and interpolated (Hettmansperger and Sheather 1986): it covers {percent} whatever the distribution, from six pairs on. Of five pairs it is their range, which covers 93.8%; of fewer it covers less, and nothing is decided.")),
         ("by bootstrap", format!("The percentile interval of the median over {} resamples of the pairs with seed {}; of up to nine pairs over every possible resample.", crate::fmt::count(u64::from(all.resamples)), all.seed)),
         ("better, worse", "The whole interval lies on that side of 0, and reaches beyond the margin.".to_owned()),

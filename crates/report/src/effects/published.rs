@@ -140,6 +140,9 @@ pub fn studies_doc(studies: &[Study]) -> Doc {
     for (place, study) in studies.iter().enumerate() {
         doc = doc.section(Section::new(study.group).table(study.table()).table(study.pairs.clone()));
         let mut sections = study.effects.sections();
+        for section in sections.iter_mut().filter(|s| s.title != "Definitions") {
+            section.title = format!("{}: {}", study.group, section.title.to_lowercase());
+        }
         if place + 1 < studies.len() {
             // What the words mean is said once, at the end.
             sections.pop();

@@ -9,7 +9,12 @@ use crate::unit::Unit;
 
 /// The effects on figures of all arrivals.
 pub(super) fn overall(all: &Effects) -> Table {
-    effects(all, &all.effects.iter().filter(|e| e.figure.tenant.is_none()).collect::<Vec<_>>(), "Effects", "figure")
+    effects(
+        all,
+        &all.effects.iter().filter(|e| e.figure.tenant.is_none()).collect::<Vec<_>>(),
+        "All arrivals",
+        "figure",
+    )
 }
 
 /// Those on figures of tenants; no rows if there are none.
@@ -27,7 +32,7 @@ fn effects(all: &Effects, which: &[&Effect], title: &str, corner: &str) -> Table
     let common = if which.iter().filter_map(&reached).all(|c| c == first) { first } else { all.confidence };
     let interval = format!("{} interval", percent(common));
     let table = Table::new(title, corner)
-        .numbers([base, changed, "median difference".to_owned(), interval, "by bootstrap".to_owned()])
+        .numbers([base, changed, "difference".to_owned(), interval])
         .numbers(["ratio", "pairs"])
         .words("says");
     which.iter().fold(table, |table, e| {
@@ -36,12 +41,11 @@ fn effects(all: &Effects, which: &[&Effect], title: &str, corner: &str) -> Table
         let differences = e.unit.of_differences();
         let shown = e.difference.median.map_or_else(|| MISSING.to_owned(), |d| differences.signed(d));
         let ratio = e.ratio.and_then(|r| r.median).map_or_else(|| MISSING.to_owned(), |r| Unit::Plain(2).text(r));
-        let cells: [Cell; 8] = [
+        let cells: [Cell; 7] = [
             value(&e.base).into(),
             value(&e.changed).into(),
             shown.into(),
             interval_of(e, common).into(),
-            bootstrap_of(e).into(),
             ratio.into(),
             fmt::count(e.n as u64).into(),
             Cell::from(says(e)).tone(tone(e.finding)),
@@ -97,8 +101,8 @@ const fn tone(finding: Finding) -> Tone {
 /// How much the pairs differ among each other, and what so many of them can show.
 pub(super) fn spread(all: &Effects) -> Table {
     let table = Table::new("Spread and reach", "figure").numbers([
+        "by bootstrap",
         "mean",
-        "its interval",
         "deviation",
         "quartiles",
         "smallest shown",
@@ -112,10 +116,9 @@ pub(super) fn spread(all: &Effects) -> Table {
         let size = |v: Option<f64>| v.map_or_else(|| MISSING.to_owned(), |v| unit.text(v));
         let p = |p: Option<f64>| p.map_or_else(|| MISSING.to_owned(), p_value);
         let mean = e.mean.map_or_else(|| MISSING.to_owned(), |m| unit.signed(m.value));
-        let interval = e.mean.map_or_else(|| MISSING.to_owned(), |m| bounds(unit, m.interval.low, m.interval.high));
         let cells = [
+            bootstrap_of(e),
             mean,
-            interval,
             size(e.deviation),
             size(e.quartile_range),
             size(e.detectable),

@@ -129,6 +129,20 @@ fn figures_are_told_over_the_pairs_that_have_them_on_both_sides() {
 }
 
 #[test]
+fn what_is_zero_in_every_run_is_no_effect_unless_it_is_asked_about() {
+    let mut all = pairs(Kind::Goodput, GOODPUT.map(|(b, c, _)| (b, c, None)));
+    for pair in &mut all {
+        pair.base.insert(Figure::all(Kind::Failed), 0.0);
+        pair.changed.insert(Figure::all(Kind::Failed), 0.0);
+    }
+    let told = |all: &[Pair], kind| Effects::of("a", "b", all, &Question::of(Figure::all(kind))).effects.len();
+    assert_eq!((told(&all, Kind::Goodput), told(&all, Kind::Failed)), (1, 2));
+    all[4].changed.insert(Figure::all(Kind::Failed), 0.1);
+    let effects = Effects::of("a", "b", &all, &Question::of(Figure::all(Kind::Goodput)));
+    assert_eq!(effects.effect(&Figure::all(Kind::Failed)).map(|e| e.n), Some(5));
+}
+
+#[test]
 fn a_ratio_is_told_only_where_every_side_without_is_above_zero() {
     let ratio = |base: f64| {
         let figures = [(base, 1.0, None), (2.0, 3.0, None), (4.0, 4.0, None)];
