@@ -2,6 +2,7 @@
 
 mod cmd;
 mod lab;
+mod log;
 
 use std::process::ExitCode;
 

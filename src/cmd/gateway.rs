@@ -8,9 +8,11 @@ use std::time::Duration;
 
 use anyhow::Context;
 use elasticserve_core::time::Span;
-use elasticserve_gateway::config::{Config, ConfigError, RawBackend, RawConfig};
+use elasticserve_gateway::config::{Config, ConfigError, LogFormat, RawBackend, RawConfig};
 use elasticserve_gateway::{Gateway, Why};
 use tokio::signal::unix::{Signal, SignalKind, signal};
+
+use crate::log::{self, Look};
 
 use super::notify::Notify;
 use super::supervised::{announce, stdin_ended};
@@ -75,10 +77,16 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
         say(config.to_toml().map_err(|e| BadConfig(e.to_string()))?.trim_end());
         return Ok(ExitCode::SUCCESS);
     }
-    super::start_logging();
+    let look = config.fixed.log_format.map(|format| match format {
+        LogFormat::Text => Look::Text,
+        LogFormat::Json => Look::Json,
+    });
+    log::start(config.fixed.log_level.name(), look);
     let runtime =
         tokio::runtime::Builder::new_multi_thread().enable_all().build().context("cannot start the runtime")?;
-    runtime.block_on(serve(config, supervised, args))
+    let result = runtime.block_on(serve(config, supervised, args));
+    log::flush();
+    result
 }
 
 impl Args {

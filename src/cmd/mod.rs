@@ -18,10 +18,8 @@ pub(crate) mod selftest;
 pub(crate) mod sim;
 mod supervised;
 
-use std::io::{IsTerminal, Write};
+use std::io::Write;
 use std::process::ExitCode;
-
-use tracing_subscriber::EnvFilter;
 
 /// Shown below `--help`.
 pub(crate) const EXIT_CODES: &str = "\
@@ -86,10 +84,5 @@ pub(crate) fn say_error(text: &str) {
 
 /// Starts logging to stderr: JSON lines unless a person watches. `RUST_LOG` sets the level.
 pub(crate) fn start_logging() {
-    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
-    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
-    let plain = std::env::var_os("NO_COLOR").is_some_and(|v| !v.is_empty());
-    // A subscriber that is set already stays.
-    let _ =
-        if std::io::stderr().is_terminal() { builder.with_ansi(!plain).try_init() } else { builder.json().try_init() };
+    crate::log::start("info", None);
 }

@@ -68,7 +68,7 @@ pub(crate) async fn accept(
 }
 
 async fn answer(shared: &Shared, request: Request<Incoming>) -> Response<Full<Bytes>> {
-    if request.uri().path().starts_with(api::PREFIX) {
+    if shared.config().fixed.admin_api && request.uri().path().starts_with(api::PREFIX) {
         return api::answer(shared, request).await;
     }
     if !matches!(*request.method(), Method::GET | Method::HEAD) {

@@ -13,6 +13,7 @@ mod sped_up;
 mod tenants;
 #[cfg(test)]
 mod tests;
+mod trace;
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -24,6 +25,7 @@ use elasticserve_core::slo::Slo;
 use elasticserve_core::time::Span;
 use http::StatusCode;
 
+use crate::secret::Digest;
 use crate::tls::ListenerTls;
 
 pub use backends::{Backend, MAX_BACKENDS, MAX_MODELS, MAX_POOLS, Pool, PoolProfile, Watch, fnv};
@@ -31,11 +33,12 @@ pub use credential::{Credential, Source};
 pub use keys::{Expiry, Key, Keys, MAX_KEYS};
 pub use nets::Net;
 pub use raw::{
-    Affinity, Discovery, Lengths, RawAdmission, RawBackend, RawConfig, RawEngine, RawEngines, RawHealth, RawKey,
-    RawLimits, RawLog, RawPool, RawPredict, RawQueue, RawReload, RawSlo, RawStall, RawState, RawTenant, RawTimeouts,
-    RawTls,
+    Affinity, Discovery, Lengths, LogFormat, LogLevel, RawAdmission, RawBackend, RawConfig, RawEngine, RawEngines,
+    RawHealth, RawKey, RawLimits, RawLog, RawPool, RawPredict, RawQueue, RawReload, RawSlo, RawStall, RawState,
+    RawTenant, RawTimeouts, RawTls, RawTrace,
 };
 pub use tenants::{MAX_NAME, MAX_TENANTS, Tenant};
+pub use trace::Trace;
 
 /// A checked configuration. All but `fixed` can be replaced while the gateway runs.
 #[derive(Clone, Debug, PartialEq)]
@@ -96,6 +99,8 @@ pub struct Config {
     pub timeouts: Timeouts,
     /// The limits of tenants that have none of their own.
     pub slo: Slo,
+    /// Whether there is a line on stderr for each request that has ended.
+    pub access_log: bool,
 }
 
 /// What is set up once, at the start: it takes a restart to change it.
@@ -105,10 +110,20 @@ pub struct Fixed {
     pub listen: SocketAddr,
     /// Where probes and metrics are served.
     pub admin: SocketAddr,
+    /// What the token of operators is known by, if they need one.
+    pub admin_token: Option<Digest>,
+    /// Whether operators may ask and change anything on the admin listener, beside probes and metrics.
+    pub admin_api: bool,
     /// Where what was learned is kept over a restart.
     pub state: Option<State>,
     /// A file for one line about each scheduled request.
     pub decisions: Option<PathBuf>,
+    /// Which lines there are on stderr.
+    pub log_level: LogLevel,
+    /// How they look; by the terminal unless set.
+    pub log_format: Option<LogFormat>,
+    /// Where spans go.
+    pub trace: Option<Trace>,
     /// Whether the files of the configuration are watched.
     pub watch: bool,
     /// The names of the pools.

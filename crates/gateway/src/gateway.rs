@@ -25,6 +25,7 @@ use crate::pool::Pools;
 use crate::proxy::Shared;
 use crate::reload::{self, Reloader, Source, Why};
 use crate::state::{self, Keeper};
+use crate::trace::Tracer;
 use crate::upstream::{Dial, Stream, TcpDial, Upstream};
 use crate::{admin, connection, health, listen};
 
@@ -79,7 +80,7 @@ impl Service {
     /// and nothing writes a decision log.
     #[must_use]
     pub fn new(config: Config, dial: Arc<dyn Dial>) -> Self {
-        Self::with(config, dial, None, None)
+        Self::with(config, dial, None, None, None)
     }
 
     /// The same with a configuration that can be read again.
@@ -87,13 +88,14 @@ impl Service {
     /// # Errors
     /// Those of reading it.
     pub fn from_source(source: Arc<dyn Source>, dial: Arc<dyn Dial>) -> Result<Self, ConfigError> {
-        Ok(Self::with(source.read()?, dial, None, Some(source)))
+        Ok(Self::with(source.read()?, dial, None, None, Some(source)))
     }
 
     fn with(
         config: Config,
         dial: Arc<dyn Dial>,
         decisions: Option<DecisionLog>,
+        tracer: Option<Arc<Tracer>>,
         source: Option<Arc<dyn Source>>,
     ) -> Self {
         let clock = Clock::start();
@@ -115,6 +117,7 @@ impl Service {
             requests: AtomicU64::new(0),
             instance: u64::from(std::process::id()),
             reloader: Reloader::new(source),
+            tracer,
             decisions,
         };
         Self { shared: Arc::new(shared), connections: TaskTracker::new(), ending: Ending::default() }
@@ -245,7 +248,8 @@ impl Gateway {
                 (Some(log), Some(writer))
             }
         };
-        let service = Service::with(config, Arc::new(TcpDial), log, source);
+        let (tracer, exporter) = config.fixed.trace.as_ref().map(Tracer::new).unzip();
+        let service = Service::with(config, Arc::new(TcpDial), log, tracer.map(Arc::new), source);
         let shared = &service.shared;
         let (mut logging, log_ends) = (JoinSet::new(), CancellationToken::new());
         let config = shared.config();
@@ -262,6 +266,9 @@ impl Gateway {
         }
         if let Some(writer) = writer {
             logging.spawn(writer.run(Arc::clone(&shared.metrics), log_ends.clone()));
+        }
+        if let Some(exporter) = exporter {
+            logging.spawn(exporter.run(Arc::clone(&shared.metrics), log_ends.clone()));
         }
         let mut background = JoinSet::new();
         // Until its first probe a backend is offered work, but does not make the gateway ready.

@@ -32,6 +32,7 @@
 //! | [`tls`] | certificates of the listener, and whom to trust among backends |
 //! | `relay` | the response body that carries the permit |
 //! | `reply` | every answer that the gateway gives itself |
+//! | `record`, `trace` | what is known of a request once it has ended: the access log, and spans for a collector |
 //! | `state` | what was learned, over a restart |
 //! | `admin`, `metrics` | probes and figures on a listener of their own |
 
@@ -63,6 +64,7 @@ mod patient;
 mod permit;
 mod pool;
 mod proxy;
+mod record;
 mod relay;
 mod reload;
 mod reply;
@@ -72,6 +74,7 @@ mod state;
 mod sync;
 mod task;
 pub mod tls;
+mod trace;
 mod upstream;
 
 pub use discovery::{Resolve, ResolveFuture};

@@ -111,12 +111,18 @@ impl Deref for Active {
 
 /// The keys in which two configurations differ, and that are set up once.
 fn needs_restart(old: &Config, new: &Config) -> Vec<&'static str> {
-    let Fixed { listen, admin, state, decisions, watch, pools } = &new.fixed;
+    let Fixed { listen, admin, admin_token, admin_api, state, decisions, log_level, log_format, trace, watch, pools } =
+        &new.fixed;
     let differs = [
         ("listen", *listen != old.fixed.listen),
         ("admin", *admin != old.fixed.admin),
+        ("admin_token_sha256", *admin_token != old.fixed.admin_token),
+        ("admin_api", *admin_api != old.fixed.admin_api),
         ("state", *state != old.fixed.state),
         ("log.decisions", *decisions != old.fixed.decisions),
+        ("log.level", *log_level != old.fixed.log_level),
+        ("log.format", *log_format != old.fixed.log_format),
+        ("trace", *trace != old.fixed.trace),
         ("reload.watch", *watch != old.fixed.watch),
         ("pools[].name", *pools != old.fixed.pools),
     ];

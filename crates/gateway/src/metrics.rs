@@ -170,6 +170,7 @@ pub(crate) struct Metrics {
     learned_samples: Family<LearnedLabel, Gauge>,
     state: Family<StateLabel, Gauge>,
     state_failures: Counter<u64, AtomicU64>,
+    dropped_spans: Counter,
     panics: Counter,
     stalled_clients: Counter,
     /// By their numbers; a reload adds some.
@@ -213,6 +214,7 @@ impl Metrics {
             learned_samples: Family::default(),
             state: Family::default(),
             state_failures: Counter::default(),
+            dropped_spans: Counter::default(),
             panics: Counter::default(),
             stalled_clients: Counter::default(),
             tenants: RwLock::default(),
@@ -300,6 +302,7 @@ impl Metrics {
         let samples = "Answers from which that is learned, those of before a restart among them";
         r.register("learned_samples", samples, self.learned_samples.clone());
         r.register("refused_connections", "Connections beyond the limit", self.refused_connections.clone());
+        r.register("dropped_spans", "Spans that did not reach the collector", self.dropped_spans.clone());
         r.register("panics", "Requests that ended in a defect of the gateway", self.panics.clone());
         let stalled = "Clients that were cut because they read nothing of their answers";
         r.register("stalled_clients", stalled, self.stalled_clients.clone());
@@ -430,6 +433,10 @@ impl Metrics {
         self.connections.set(open as i64);
     }
 
+    pub(crate) fn spans_dropped(&self, count: u64) {
+        self.dropped_spans.inc_by(count);
+    }
+
     pub(crate) fn panicked(&self) {
         self.panics.inc();
     }
@@ -477,7 +484,7 @@ impl Metrics {
         self.tokens.get_or_create(&DirectionLabel { tenant: self.name(tenant), direction }).inc_by(u64::from(n));
     }
 
-    fn name(&self, tenant: TenantId) -> String {
+    pub(crate) fn name(&self, tenant: TenantId) -> String {
         self.of(tenant).map(|t| t.name.clone()).unwrap_or_default()
     }
 

@@ -33,11 +33,13 @@ use crate::memory::Memory;
 use crate::metrics::{Account, Draft, Meter, Metrics};
 use crate::model;
 use crate::pool::Pools;
+use crate::record::{Follow, Record};
 use crate::relay::{Relay, RelayError, Work};
 use crate::reload::Reloader;
 use crate::reply::Refusal;
 use crate::route::{Route, route};
 use crate::task::Task;
+use crate::trace::{Context as TraceContext, TRACEPARENT, Traced, Tracer};
 use crate::upstream::{Outgoing, Upstream};
 
 /// What the parts of a gateway share.
@@ -59,6 +61,7 @@ pub(crate) struct Shared {
     /// Tells the ids of this process from those of another one.
     pub(crate) instance: u64,
     pub(crate) reloader: Reloader,
+    pub(crate) tracer: Option<Arc<Tracer>>,
     /// Where each decision is written down, if it is.
     pub(crate) decisions: Option<DecisionLog>,
 }
@@ -123,7 +126,13 @@ impl Shared {
         let config = self.config();
         let result = match route(request.method(), request.uri().path()) {
             Route::Scheduled => self.schedule(&config, request, &id, arrived).await,
-            Route::PassBy => self.pass_by(&config, request, &id).await,
+            Route::PassBy => {
+                let passed = self.pass_by(&config, request, &id).await;
+                if let Ok(response) = &passed {
+                    self.log_unscheduled(&config, &id, arrived, "passed_by", response.status());
+                }
+                passed
+            }
             Route::WrongMethod { allow } => Err((Refusal::WrongMethod { allow }, None)),
             Route::Unknown => Err((Refusal::UnknownPath, None)),
         };
@@ -132,9 +141,16 @@ impl Shared {
             if let Refusal::Unauthorized(why) = refusal {
                 self.metrics.denied(why);
             }
+            let status = refusal.status(config.infeasible_status);
             match meter {
-                Some(meter) => meter.refused(refusal.code()),
-                None => self.metrics.ended(refusal.code()),
+                Some(mut meter) => {
+                    meter.status(status);
+                    meter.refused(refusal.code());
+                }
+                None => {
+                    self.metrics.ended(refusal.code());
+                    self.log_unscheduled(&config, &id, arrived, refusal.code(), status);
+                }
             }
             refusal.response(&id, config.infeasible_status).map(Answer::Own)
         })
@@ -149,7 +165,12 @@ impl Shared {
         id: &HeaderValue,
         arrived: Tick,
     ) -> Scheduled {
-        let (outgoing, caller, wishes) = self.take_in(config, request, id).await.map_err(unmetered)?;
+        let traced = self.tracer.as_ref().and_then(|tracer| tracer.begin(request.headers(), request.uri().path()));
+        let above = TraceContext::of(request.headers());
+        let (mut outgoing, caller, wishes) = self.take_in(config, request, id).await.map_err(unmetered)?;
+        if let Some(place) = traced.as_ref().and_then(|traced| traced.context.header()) {
+            outgoing.headers.insert(TRACEPARENT, place);
+        }
         let peek = peek(config, &caller, &outgoing).map_err(unmetered)?;
         caller.check_model(|| peek.model.clone()).map_err(unmetered)?;
         let place = config.models().pool(peek.model.as_deref()).map_err(unmetered)?;
@@ -164,7 +185,8 @@ impl Shared {
             decision.pool = (self.pools.all().len() > 1).then(|| pool.name.clone());
             Box::new(Draft { decision, log: log.clone() })
         });
-        let account = Account { tenant: task.tenant, arrived, slo: task.slo, draft, charge: None };
+        let follow = self.follow(config, id, &task, &peek, traced, above);
+        let account = Account { tenant: task.tenant, arrived, slo: task.slo, draft, follow, charge: None };
         let mut meter = Meter::start(Arc::clone(&self.metrics), self.clock, account);
         let under = Under::of(config, &caller, &task);
         let usual = || pool.admission.lengths(task.tenant).map(|lengths| lengths.mean);
@@ -188,6 +210,7 @@ impl Shared {
         self.metrics.spent_itself(self.clock.now().since(read).saturating_sub(waited));
         match self.attempt(pool, &outgoing, permit, &mut meter).await {
             Attempted::Answered(response, Held { permit, stay }) => {
+                meter.status(response.status());
                 let (number, status) = (stay.endpoint.number, response.status());
                 if status.is_server_error() || status == StatusCode::TOO_MANY_REQUESTS {
                     meter.excuse();
@@ -199,6 +222,7 @@ impl Shared {
             }
             Attempted::Failed(refusal, number) => {
                 let cut = matches!(refusal, Refusal::DeadlineLost);
+                meter.status(refusal.status(config.infeasible_status));
                 meter.failed(if cut { How::Aborted.name() } else { refusal.code() });
                 let mut response = refusal.response(id, config.infeasible_status).map(Answer::Own);
                 response.headers_mut().insert(BACKEND, HeaderValue::from(number));
@@ -245,6 +269,49 @@ impl Shared {
             }
         }
         Err(unmetered(refusal))
+    }
+
+    /// What is told of a scheduled request at its end: a line in the access log, a span, both, or nothing.
+    fn follow(
+        &self,
+        config: &Active,
+        id: &HeaderValue,
+        task: &Task,
+        peek: &openai::Peek,
+        traced: Option<Traced>,
+        above: Option<TraceContext>,
+    ) -> Option<Box<Follow>> {
+        let access = config.access_log;
+        let traced = self.tracer.clone().zip(traced).map(|(tracer, mut traced)| {
+            traced.streamed(peek.stream);
+            (tracer, traced)
+        });
+        (access || traced.is_some()).then(|| {
+            let record = Record {
+                id: id.to_str().unwrap_or_default().to_owned(),
+                tenant: config.tenants[task.tenant.index()].name.clone(),
+                model: peek.model.clone(),
+                trace: traced.as_ref().map(|(_, traced)| traced.context).or(above).map(|context| context.trace),
+                ..Record::default()
+            };
+            Box::new(Follow { record, access, traced })
+        })
+    }
+
+    /// A line about what did not come to the scheduler.
+    fn log_unscheduled(
+        &self,
+        config: &Active,
+        id: &HeaderValue,
+        arrived: Tick,
+        outcome: &'static str,
+        status: StatusCode,
+    ) {
+        if config.access_log {
+            let id = id.to_str().unwrap_or_default().to_owned();
+            let e2e = self.clock.now().since(arrived);
+            Record { id, outcome, status: Some(status.as_u16()), e2e, ..Record::default() }.log();
+        }
     }
 
     fn nowhere_to_go(&self) -> Rejection {

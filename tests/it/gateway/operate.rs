@@ -97,6 +97,36 @@ async fn a_page_in_a_browser_on_the_same_machine_can_change_nothing() {
     assert_ne!(gateway.get("/readyz").await.1, "draining\n");
 }
 
+#[tokio::test]
+async fn with_a_token_only_who_shows_it_may_ask_and_probes_need_none() {
+    let token = "esk-operators-token-0123456789";
+    let digest = elasticserve_gateway::secret::Secret::new(token).unwrap().digest();
+    let (_backend, addr) = Backend::on_tcp().await;
+    let text = format!("admin_token_sha256 = '{digest}'\n[[backends]]\nurl = 'http://{addr}'\n");
+    let gateway = Process::start(&text, &[], &[]).await;
+    for (shown, status) in [
+        (None, 401),
+        (Some(format!("Bearer {token}x")), 401),
+        (Some(token.to_owned()), 401),
+        (Some(format!("Basic {token}")), 401),
+        (Some(format!("Bearer {digest}")), 401),
+        (Some(format!("Bearer {token}")), 200),
+    ] {
+        let mut request = get("/admin/state");
+        shown.iter().for_each(|shown| _ = request.headers_mut().insert("authorization", shown.parse().unwrap()));
+        assert_eq!(Client::tcp(gateway.admin).await.send(request).await.unwrap().status, status, "{shown:?}");
+    }
+    for path in ["/livez", "/metrics"] {
+        assert_eq!(gateway.get(path).await.0, 200);
+    }
+    let config = elasticserve_gateway::config::RawConfig::from_toml;
+    let open = "admin = '0.0.0.0:9090'\n[[backends]]\nurl = 'http://h:1'\n";
+    let refused = config(open).unwrap().check().unwrap_err().to_string();
+    assert!(refused.starts_with("admin: ") && refused.contains("admin_token_sha256"), "{refused}");
+    assert!(config(&format!("admin_api = false\n{open}")).unwrap().check().is_ok());
+    assert!(config(&format!("admin_token_sha256 = '{digest}'\n{open}")).unwrap().check().is_ok());
+}
+
 /// S20.
 #[tokio::test]
 async fn the_data_port_knows_nothing_of_the_admin_paths_however_they_are_written() {

@@ -14,6 +14,7 @@ use crate::config::ConfigError;
 use crate::live::ReloadError;
 use crate::proxy::Shared;
 use crate::reload::Why;
+use crate::secret::Secret;
 
 /// The longest body of a change.
 const MAX_BODY: usize = 64 << 10;
@@ -23,9 +24,9 @@ pub(super) const PREFIX: &str = "/admin/";
 /// Why nothing was done.
 #[derive(Debug, thiserror::Error)]
 enum Refused {
-    #[error("this answers on a loopback address only")]
+    #[error("a token is needed: Authorization: Bearer TOKEN, of which admin_token_sha256 is the digest")]
     NoToken,
-    #[error("this answers only to an IP address or localhost as Host")]
+    #[error("without a token this answers only to an IP address or localhost as Host")]
     ForeignHost,
     #[error(
         "there are GET /admin/state and /admin/config, and POST /admin/reload, /admin/drain, /admin/policy, /admin/tenants/NAME and /admin/backends/HOST:PORT"
@@ -181,8 +182,10 @@ fn listed(said: &[(&str, Option<String>)]) -> String {
 /// Whether who asks may. A page in a browser on this machine must not be able to: without a token it would have to
 /// send a name that it controls as the host, and cannot send JSON elsewhere without being asked first.
 fn may(shared: &Shared, headers: &HeaderMap) -> Result<(), Refused> {
-    if !shared.config().fixed.admin.ip().is_loopback() {
-        return Err(Refused::NoToken);
+    if let Some(digest) = shared.config().fixed.admin_token {
+        let shown = headers.get(header::AUTHORIZATION).and_then(|v| v.to_str().ok());
+        let token = shown.and_then(|v| v.strip_prefix("Bearer ")).and_then(|t| Secret::new(t.trim()).ok());
+        return if token.is_some_and(|token| digest.is_of(&token)) { Ok(()) } else { Err(Refused::NoToken) };
     }
     let host = headers.get(header::HOST).and_then(|v| v.to_str().ok()).unwrap_or_default();
     let name = host.parse::<http::uri::Authority>().ok();

@@ -8,7 +8,8 @@ use elasticserve_core::time::Span;
 use http::StatusCode;
 
 use super::raw::{Lengths, RawConfig, RawSlo, RawState, RawTimeouts, RawTls};
-use super::{Config, ConfigError, Fixed, Net, State, Timeouts, backends, keys, policy, tenants, value};
+use super::{Config, ConfigError, Fixed, Net, State, Timeouts, Trace, backends, keys, policy, tenants, value};
+use crate::secret::{Digest, DigestError};
 use crate::tls::ListenerTls;
 
 impl RawConfig {
@@ -18,9 +19,9 @@ impl RawConfig {
     /// The first [`ConfigError`]: a value that is out of range, or does not go with another.
     pub fn check(self) -> Result<Config, ConfigError> {
         let Self { listen, admin, tenants_file, default_tenant, backends: servers, tenants, queue, .. } = self;
-        let Self { predict, limits, timeouts, slo, state, log, reload, files, .. } = self;
+        let Self { predict, limits, timeouts, slo, state, log, trace, reload, files, .. } = self;
         let Self { pools, default_pool, health, engines, .. } = self;
-        let Self { trusted_proxies, tls, .. } = self;
+        let Self { trusted_proxies, tls, admin_token_sha256, admin_api, .. } = self;
         if tenants_file.is_some() {
             return Err(value("tenants_file", "has not been read; it needs a configuration file beside it"));
         }
@@ -38,11 +39,18 @@ impl RawConfig {
         };
         let policy = policy::check(&queue, &predict)?;
         let state = check_state(state, policy.lengths == Lengths::Learned)?;
+        let admin_address = address("admin", admin.as_deref().unwrap_or("127.0.0.1:9090"))?;
+        let (admin_token, admin_api) = check_admin(admin_address, admin_token_sha256.as_deref(), admin_api)?;
         let fixed = Fixed {
             listen: address("listen", listen.as_deref().unwrap_or("127.0.0.1:8080"))?,
-            admin: address("admin", admin.as_deref().unwrap_or("127.0.0.1:9090"))?,
+            admin: admin_address,
+            admin_token,
+            admin_api,
             state,
             decisions: log.decisions,
+            log_level: log.level.unwrap_or_default(),
+            log_format: log.format,
+            trace: Trace::check(trace)?,
             watch: reload.watch.unwrap_or(true),
             pools: pools.iter().map(|p| p.name.clone()).collect(),
         };
@@ -76,6 +84,7 @@ impl RawConfig {
             max_body_memory: check_memory(limits.body_memory, max_body_bytes)?,
             timeouts: timeouts.check()?,
             slo,
+            access_log: log.access.unwrap_or(false),
         })
     }
 }
@@ -142,6 +151,25 @@ fn check_state(raw: RawState, learns: bool) -> Result<Option<State>, ConfigError
         }
         None => Ok(None),
     }
+}
+
+/// The token of operators, and whether they may do anything. What others can reach needs a token.
+fn check_admin(
+    address: SocketAddr,
+    token: Option<&str>,
+    api: Option<bool>,
+) -> Result<(Option<Digest>, bool), ConfigError> {
+    let wrong = |e: DigestError| value("admin_token_sha256", &e.to_string());
+    let token = token.map(|text| text.parse().map_err(wrong)).transpose()?;
+    let api = api.unwrap_or(true);
+    if api && token.is_none() && !address.ip().is_loopback() {
+        let problem = format!(
+            "{address} can be reached from other machines: set admin_token_sha256 (`elasticserve keys` makes one), \
+             or admin_api = false for probes and metrics alone"
+        );
+        return Err(value("admin", &problem));
+    }
+    Ok((token, api))
 }
 
 fn check_classes(raw: Option<BTreeMap<String, u32>>) -> Result<BTreeMap<String, u32>, ConfigError> {

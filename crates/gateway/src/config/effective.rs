@@ -56,6 +56,8 @@ impl Config {
         RawConfig {
             listen: Some(self.fixed.listen.to_string()),
             admin: Some(self.fixed.admin.to_string()),
+            admin_token_sha256: self.fixed.admin_token.map(|digest| digest.to_string()),
+            admin_api: Some(self.fixed.admin_api),
             tenants_file: None,
             default_tenant: self.tenants.get(self.default_tenant.index()).map(|t| t.name.clone()),
             default_pool: self.default_pool.and_then(|place| self.pools.get(place)).map(|p| p.name.clone()),
@@ -93,7 +95,13 @@ impl Config {
                 file: self.fixed.state.as_ref().map(|s| s.file.clone()),
                 interval: self.fixed.state.as_ref().and_then(|s| exact(s.interval)),
             },
-            log: RawLog { decisions: self.fixed.decisions.clone() },
+            log: RawLog {
+                decisions: self.fixed.decisions.clone(),
+                access: Some(self.access_log),
+                level: Some(self.fixed.log_level),
+                format: self.fixed.log_format,
+            },
+            trace: self.fixed.trace.as_ref().map(super::Trace::effective).unwrap_or_default(),
             reload: RawReload { watch: Some(self.fixed.watch) },
             files: self.files.clone(),
         }

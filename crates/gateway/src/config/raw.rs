@@ -13,6 +13,7 @@ mod state;
 mod tenants;
 mod timeouts;
 mod tls;
+mod trace;
 
 use std::path::PathBuf;
 
@@ -22,7 +23,7 @@ pub use backends::{Affinity, Discovery, RawBackend, RawEngine, RawEngines, RawHe
 pub(super) use file::is_file;
 pub use keys::RawKey;
 pub use limits::RawLimits;
-pub use log::RawLog;
+pub use log::{LogFormat, LogLevel, RawLog};
 pub use predict::{Lengths, RawPredict, RawStall};
 pub use queue::{RawAdmission, RawQueue};
 pub use reload::RawReload;
@@ -31,6 +32,7 @@ pub use state::RawState;
 pub use tenants::RawTenant;
 pub use timeouts::RawTimeouts;
 pub use tls::RawTls;
+pub use trace::RawTrace;
 
 /// The configuration file as it is written, all of it optional. Flags fill the same structure.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -40,6 +42,10 @@ pub struct RawConfig {
     pub listen: Option<String>,
     /// Where probes and metrics are served.
     pub admin: Option<String>,
+    /// The SHA-256 of the token that operators show on the admin listener, in hexadecimal.
+    pub admin_token_sha256: Option<String>,
+    /// Whether there is more than probes and metrics on the admin listener.
+    pub admin_api: Option<bool>,
     /// A file with the tenants, relative to this one.
     pub tenants_file: Option<PathBuf>,
     /// The tenant of requests that name none, or one that is not known.
@@ -84,6 +90,9 @@ pub struct RawConfig {
     /// What is written down.
     #[serde(default)]
     pub log: RawLog,
+    /// Where spans go.
+    #[serde(default)]
+    pub trace: RawTrace,
     /// When it is read again.
     #[serde(default)]
     pub reload: RawReload,

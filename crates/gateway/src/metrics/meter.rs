@@ -9,10 +9,13 @@ use elasticserve_core::sched::{Used, Word};
 use elasticserve_core::slo::Slo;
 use elasticserve_core::time::{Span, Tick};
 
+use http::StatusCode;
+
 use super::Metrics;
 use crate::clock::Clock;
 use crate::decisions::{Decided, Decision, DecisionLog, Happened};
 use crate::limits::Charge;
+use crate::record::Follow;
 
 /// A decision whose end is not known yet, and where it goes then.
 pub(crate) struct Draft {
@@ -28,6 +31,8 @@ pub(crate) struct Account {
     pub(crate) draft: Option<Box<Draft>>,
     /// What it has taken of limits per minute.
     pub(crate) charge: Option<Charge>,
+    /// What is told of it once it has ended, if anything is.
+    pub(crate) follow: Option<Box<Follow>>,
 }
 
 /// The account of one scheduled request. Dropped without an end, it counts the client as gone.
@@ -88,6 +93,9 @@ impl Meter {
     pub(crate) fn granted(&mut self, waited: Span) {
         self.granted = true;
         self.metrics.waited(self.account.tenant, waited);
+        if let Some(follow) = &mut self.account.follow {
+            follow.record.waited = Some(waited);
+        }
         let at_ms = self.so_far().as_millis_f64();
         if let Some(draft) = &mut self.account.draft {
             draft.decision.decided = Decided { granted: true, reason: None, at_ms, backend: None };
@@ -96,8 +104,18 @@ impl Meter {
 
     /// It goes to that backend, maybe because another one failed.
     pub(crate) fn sent_to(&mut self, backend: u32) {
+        if let Some(follow) = &mut self.account.follow {
+            follow.record.backend = Some(backend);
+        }
         if let Some(draft) = &mut self.account.draft {
             draft.decision.decided.backend = Some(backend);
+        }
+    }
+
+    /// Its answer has that status.
+    pub(crate) fn status(&mut self, status: StatusCode) {
+        if let Some(follow) = &mut self.account.follow {
+            follow.record.status = Some(status.as_u16());
         }
     }
 
@@ -204,6 +222,18 @@ impl Meter {
         charge.settle(used);
     }
 
+    fn follow_to_the_end(&mut self, outcome: &'static str, result: &'static str, measured: Option<&Measured>) {
+        let Some(mut follow) = self.account.follow.take() else { return };
+        let own = measured.is_none().then(|| self.measured());
+        let (record, used) = (&mut follow.record, self.used());
+        if let Some(measured) = measured.or(own.as_ref()) {
+            (record.ttft, record.e2e) = (measured.ttft, measured.e2e);
+        }
+        (record.outcome, record.result) = (outcome, result);
+        (record.input, record.output) = (used.input, used.output);
+        follow.end(&self.metrics);
+    }
+
     /// Counts the end, once, and writes the decision down.
     fn end(&mut self, outcome: &'static str, result: &'static str, measured: Option<Measured>) {
         if std::mem::replace(&mut self.ended, true) {
@@ -212,6 +242,7 @@ impl Meter {
         self.settle();
         self.metrics.ended_of(self.account.tenant, outcome);
         self.metrics.slo(self.account.tenant, result);
+        self.follow_to_the_end(outcome, result, measured.as_ref());
         let Some(draft) = self.account.draft.take() else { return };
         let Draft { mut decision, log } = *draft;
         let measured = measured.unwrap_or_else(|| self.measured());
