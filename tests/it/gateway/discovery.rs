@@ -13,7 +13,10 @@ use crate::support::{soon, until};
 
 /// A name server that says what the test says.
 #[derive(Clone)]
-struct Names(Arc<Mutex<(Result<Vec<SocketAddr>, ()>, usize)>>);
+struct Names(Arc<Mutex<Known>>);
+
+/// The answer, and how often it was asked for.
+type Known = (Result<Vec<SocketAddr>, ()>, usize);
 
 impl Names {
     fn of(addresses: &[SocketAddr]) -> Self {
