@@ -65,5 +65,6 @@ fn main() -> ExitCode {
         Verb::Selftest(args) => cmd::selftest::run(&args),
         Verb::Sim(args) => cmd::sim::run(args),
     };
+    log::flush();
     result.unwrap_or_else(|error| cmd::fail(&error))
 }

@@ -84,9 +84,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     log::start(config.fixed.log_level.name(), look);
     let runtime =
         tokio::runtime::Builder::new_multi_thread().enable_all().build().context("cannot start the runtime")?;
-    let result = runtime.block_on(serve(config, supervised, args));
-    log::flush();
-    result
+    runtime.block_on(serve(config, supervised, args))
 }
 
 impl Args {
