@@ -52,6 +52,9 @@ pub(crate) struct Args {
     /// The folder of the runs and the report; one that holds this experiment is gone on with [default: runs/NAME-TIME]
     #[arg(long, value_name = "DIR")]
     result_dir: Option<PathBuf>,
+    /// When going on, make runs again that were not valid
+    #[arg(long, requires = "result_dir")]
+    repeat_invalid: bool,
     /// Print the findings as JSON
     #[arg(long)]
     json: bool,
@@ -105,7 +108,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     }
     super::start_logging();
     let folder = args.result_dir.clone().unwrap_or_else(|| default_folder(&design.name));
-    let mut record = record.resume(&folder, design.salt)?;
+    let mut record = record.resume(&folder, design.salt, args.repeat_invalid)?;
     if !make(&design, stand, &mut record, &folder)? {
         say_error(&format!("interrupted; to go on, start it again with --result-dir {}", folder.display()));
         return Ok(ExitCode::from(INTERRUPTED));

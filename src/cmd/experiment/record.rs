@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use elasticserve_core::ledger::{MANIFEST_FILE, Manifest};
-use elasticserve_report::write_file;
+use elasticserve_report::{Summary, read_run, write_file};
 use serde::{Deserialize, Serialize};
 
 use super::design::{Design, Place};
@@ -85,11 +85,12 @@ impl Record {
     }
 
     /// The record in a folder, if it is of the same experiment; else `self`, written there. Runs that were not finished
-    /// are set aside, with those that share their prompts.
+    /// are set aside, with those that share their prompts; so are runs that say nothing about the server, if they are to
+    /// be made again.
     ///
     /// # Errors
     /// [`BadConfig`] says what has changed since; else what the system says.
-    pub(super) fn resume(self, folder: &Path, salt: RawSalt) -> anyhow::Result<Self> {
+    pub(super) fn resume(self, folder: &Path, salt: RawSalt, repeat_invalid: bool) -> anyhow::Result<Self> {
         let path = folder.join(FILE);
         if !path.exists() {
             fs::create_dir_all(folder).with_context(|| folder.display().to_string())?;
@@ -106,7 +107,8 @@ impl Record {
             .into());
         }
         for run in &mut old.runs {
-            run.done = is_done(&folder.join(&run.folder), &run.plan_hash)?;
+            let path = folder.join(&run.folder);
+            run.done = is_done(&path, &run.plan_hash)? && !(repeat_invalid && !is_valid(&path));
         }
         old.set_aside(folder, salt)?;
         old.findings = None;
@@ -190,6 +192,14 @@ fn is_done(folder: &Path, plan_hash: &str) -> anyhow::Result<bool> {
     // What was cut off while it was written is half a run.
     let Ok(manifest) = serde_json::from_str::<Manifest>(&text) else { return Ok(false) };
     Ok(manifest.plan_hash == plan_hash && manifest.end.is_some_and(|end| !end.interrupted))
+}
+
+/// Whether a whole run says something about the server.
+fn is_valid(folder: &Path) -> bool {
+    read_run(folder).is_ok_and(|run| {
+        let summary = Summary::of(&run);
+        summary.valid && summary.reconciled
+    })
 }
 
 /// The keys, with dots, in which two files of TOML differ.

@@ -91,6 +91,24 @@ fn runs_that_share_prompts_are_made_again_together() {
 }
 
 #[test]
+fn a_run_that_is_not_valid_is_left_out_until_it_is_made_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = write(folder.path(), "e.toml", SMALL);
+    let dir = folder.path().join("out");
+    let args = [file.to_str().unwrap(), "--sim", "--result-dir", dir.to_str().unwrap()];
+    let first = findings(&args, 0);
+    let ledger = dir.join("budget/seed1/ledger.ndjson");
+    let text = std::fs::read_to_string(&ledger).unwrap();
+    let (short, _) = text.trim_end().rsplit_once('\n').unwrap();
+    std::fs::write(&ledger, format!("{short}\n")).unwrap();
+    let left_out = findings(&args, 1);
+    assert!(left_out["problems"][0].as_str().unwrap().contains("budget/seed1 is left out"), "{}", left_out["problems"]);
+    assert_eq!(left_out["workloads"][0]["effects"][0]["pairs"], serde_json::json!(["seed 2"]));
+    assert_eq!(findings(&[&args[..], &["--repeat-invalid"]].concat(), 0), first);
+    assert!(dir.join("aside/budget-seed1-1").is_dir() && !dir.join("aside/direct-seed1-1").exists());
+}
+
+#[test]
 fn a_changed_file_or_stand_is_refused_with_what_changed() {
     let folder = tempfile::tempdir().unwrap();
     let file = write(folder.path(), "e.toml", SMALL);
