@@ -108,7 +108,7 @@ impl Record {
         }
         for run in &mut old.runs {
             let path = folder.join(&run.folder);
-            run.done = is_done(&path, &run.plan_hash)? && !(repeat_invalid && !is_valid(&path));
+            run.done = is_done(&path, &run.plan_hash)? && (!repeat_invalid || is_valid(&path));
         }
         old.set_aside(folder, salt)?;
         old.findings = None;
