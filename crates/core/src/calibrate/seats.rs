@@ -1,7 +1,10 @@
 //! Seats and the batching knee: how many requests at once are of use.
 
+use std::collections::BTreeMap;
+
 use serde::Serialize;
 
+use super::observe::median_of;
 use super::seen::Trial;
 use crate::time::Tick;
 
@@ -12,7 +15,7 @@ pub struct Crowd {
     pub trial: String,
     /// Requests in flight at once.
     pub offered: u32,
-    /// The most that were between their first and their last token but one at once.
+    /// The most that were between their first and their last token but one at once, for the time of some steps.
     pub running: u32,
     /// Answer tokens by second while all of the offered were in flight; of closed loads only.
     pub tokens_per_s: Option<f64>,
@@ -53,6 +56,8 @@ pub struct Knee {
     pub beyond: Option<f64>,
 }
 
+/// Steps, in usual gaps between tokens, for which answers must have run at once in all.
+const LASTING: f64 = 3.0;
 /// The share of the highest throughput that counts as the highest.
 pub const NEAR: f64 = 0.95;
 
@@ -82,19 +87,26 @@ impl Crowd {
     }
 }
 
-/// The most answers that were between their first and their last token but one at once. Without the last one, as a seat
-/// that it frees has its next first token a step later at the earliest: so much may clients see times in disorder.
+/// The most answers that were between their first and their last token but one at once, for the time of some steps in all:
+/// a seat that is free has its next first token a step later, and a busy client sees times in disorder, but not for long.
 fn running(trial: &Trial) -> u32 {
+    let gaps = trial.seen.iter().flat_map(|s| s.tokens.windows(2)).map(|pair| pair[1].since(pair[0]).as_millis_f64());
+    let enough = LASTING * median_of(gaps).unwrap_or(0.0);
     let streams = trial.seen.iter().filter_map(|s| Some((s.first(), *s.tokens.iter().nth_back(1)?)));
     let mut edges: Vec<(Tick, i32)> = streams.flat_map(|(first, last)| [(first, 1), (last, -1)]).collect();
     // Of two at one time the end comes last: an answer of two tokens ran too.
     edges.sort_unstable_by_key(|(at, change)| (*at, -change));
-    let (mut now, mut most) = (0, 0);
-    for (_, change) in edges {
-        now += change;
-        most = most.max(now);
+    let (mut now, mut times) = (0, BTreeMap::new());
+    for pair in edges.windows(2) {
+        now += pair[0].1;
+        *times.entry(now).or_insert(0.0) += pair[1].0.since(pair[0].0).as_millis_f64();
     }
-    most.unsigned_abs()
+    let mut lasted = 0.0;
+    let most = times.iter().rev().find(|(_, time)| {
+        lasted += **time;
+        lasted >= enough
+    });
+    most.map_or(0, |(count, _)| count.unsigned_abs())
 }
 
 /// Tokens by second from the time when half of the first answers had ended, so that they no longer run in step, until
@@ -165,6 +177,13 @@ mod tests {
         assert_eq!(seats(&[crowd]), Some(Seats::Exactly(2)));
         let roomy = Crowd::of(&trial(None, vec![answer(0, 0, 20, 5), answer(1, 0, 20, 9)])).unwrap();
         assert_eq!(seats(&[roomy]), Some(Seats::AtLeast(2)));
+    }
+
+    #[test]
+    fn what_seems_to_run_for_less_than_some_steps_does_not_count() {
+        // The third's first token is seen 12 ms before the first's last but one.
+        let seen = vec![answer(0, 0, 20, 9), answer(1, 0, 20, 20), answer(2, 0, 78, 9)];
+        assert_eq!(Crowd::of(&trial(None, seen)).unwrap().running, 2);
     }
 
     #[test]
