@@ -13,22 +13,25 @@ use crate::support::{soon, until};
 
 /// A name server that says what the test says.
 #[derive(Clone)]
-struct Names(Arc<Mutex<Known>>);
+struct Names(Arc<Mutex<Told>>);
 
-/// The answer, and how often it was asked for.
-type Known = (Result<Vec<SocketAddr>, ()>, usize);
+struct Told {
+    /// `None` for a failure.
+    addresses: Option<Vec<SocketAddr>>,
+    asked: usize,
+}
 
 impl Names {
     fn of(addresses: &[SocketAddr]) -> Self {
-        Self(Arc::new(Mutex::new((Ok(addresses.to_vec()), 0))))
+        Self(Arc::new(Mutex::new(Told { addresses: Some(addresses.to_vec()), asked: 0 })))
     }
 
-    fn are(&self, addresses: Result<Vec<SocketAddr>, ()>) {
-        self.0.lock().unwrap().0 = addresses;
+    fn are(&self, addresses: Option<Vec<SocketAddr>>) {
+        self.0.lock().unwrap().addresses = addresses;
     }
 
     fn asked(&self) -> usize {
-        self.0.lock().unwrap().1
+        self.0.lock().unwrap().asked
     }
 
     /// Returns once what was said has been heard twice.
@@ -42,8 +45,8 @@ impl Resolve for Names {
     fn resolve(&self, host: &str, port: u16) -> ResolveFuture {
         assert_eq!((host, port), ("llm.test", 8000));
         let mut state = self.0.lock().unwrap();
-        state.1 += 1;
-        let answer = state.0.clone().map_err(|()| std::io::Error::other("no such name"));
+        state.asked += 1;
+        let answer = state.addresses.clone().ok_or_else(|| std::io::Error::other("no such name"));
         Box::pin(async move { answer })
     }
 }
@@ -82,7 +85,7 @@ async fn the_addresses_of_a_name_are_backends_from_the_first_request_on() {
     let names = Names::of(&[second, first, first]);
     let gateway = start(&names, |text| text).await;
     assert_eq!(gateway.service().load().1, [(0, 4), (0, 4)]);
-    names.are(Ok(vec![first]));
+    names.are(Some(vec![first]));
     until("one has gone", || gateway.service().load().1.len() == 1).await;
     answered_by(&gateway, &mut one).await;
     let text = metrics(&gateway).await;
@@ -106,11 +109,11 @@ async fn what_is_found_no_more_finishes_its_work_and_its_number_is_never_used_ag
     let mut running = answer.unwrap();
     let old = header(&running.headers, "x-elasticserve-backend").unwrap().to_owned();
 
-    names.are(Ok(vec![second]));
+    names.are(Some(vec![second]));
     until("the other one is there alone", || gateway.service().load().1 == [(0, 4)]).await;
     let new = answered_by(&gateway, &mut two).await;
     // It is back while its old work still runs: another backend, with permits of its own.
-    names.are(Ok(vec![first]));
+    names.are(Some(vec![first]));
     until("it is back", || gateway.service().load().1 == [(0, 4)] && !two.has_call()).await;
     names.heard().await;
     let back = answered_by(&gateway, &mut one).await;
@@ -132,7 +135,7 @@ async fn a_name_server_that_fails_or_finds_nothing_changes_nothing_and_is_counte
     let (mut one, first) = Backend::on_tcp().await;
     let names = Names::of(&[first]);
     let gateway = start(&names, |text| text).await;
-    for trouble in [Err(()), Ok(Vec::new())] {
+    for trouble in [None, Some(Vec::new())] {
         names.are(trouble);
         names.heard().await;
         answered_by(&gateway, &mut one).await;
@@ -147,12 +150,12 @@ async fn a_name_server_that_fails_or_finds_nothing_changes_nothing_and_is_counte
 #[tokio::test]
 async fn a_name_without_addresses_at_the_start_is_a_503_until_it_has_some() {
     let names = Names::of(&[]);
-    names.are(Err(()));
+    names.are(None);
     let gateway = start(&names, |text| text).await;
     let mut refused = Client::tcp(gateway.data_addr()).await.send(completion("")).await.unwrap();
     assert_eq!((refused.status.as_u16(), &refused.json().await["error"]["code"] == "no_backend"), (503, true));
     let (mut one, first) = Backend::on_tcp().await;
-    names.are(Ok(vec![first]));
+    names.are(Some(vec![first]));
     until("it is found", || gateway.service().load().1 == [(0, 4)]).await;
     answered_by(&gateway, &mut one).await;
     gateway.stop().await;
@@ -166,7 +169,7 @@ async fn a_backend_that_is_found_later_starts_slowly() {
     let gateway =
         start(&names, |text| text.replace("slow_start = '0s'", "slow_start = '1h'").replace("= 4", "= 20")).await;
     assert_eq!(gateway.service().load().1, [(0, 20)]);
-    names.are(Ok(vec![first, second]));
+    names.are(Some(vec![first, second]));
     until("it is found", || gateway.service().load().1.len() == 2).await;
     soon("the slow start is applied", async {
         until("it has a tenth", || gateway.service().load().1 == [(0, 20), (0, 2)]).await;
@@ -174,7 +177,7 @@ async fn a_backend_that_is_found_later_starts_slowly() {
     .await;
     // One at which nothing listens is taken out by its probes, and changes nothing else.
     let nothing = nowhere().await;
-    names.are(Ok(vec![first, nothing]));
+    names.are(Some(vec![first, nothing]));
     until("they are two again", || gateway.service().load().1.len() == 2).await;
     assert_eq!(gateway.service().load().1[0], (0, 20));
     gateway.stop().await;
