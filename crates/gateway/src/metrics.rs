@@ -1,12 +1,12 @@
 //! Figures for Prometheus. Labels come from the configuration or from closed lists, never from a client.
 
+mod backends;
 mod meter;
 mod reloads;
 
 use std::sync::atomic::{AtomicU16, AtomicU64, Ordering};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
-use elasticserve_core::gate::{Breaker, Health};
 use elasticserve_core::ids::TenantId;
 use elasticserve_core::limit::Limited;
 use elasticserve_core::sched::{Counts, LengthSummary};
@@ -21,9 +21,9 @@ use prometheus_client::registry::{Registry, Unit};
 
 use crate::auth::Denied;
 use crate::config::Config;
-use crate::endpoint::EndpointView;
 use crate::pool::PoolView;
 
+use backends::Backends;
 pub(crate) use meter::{Account, Draft, Meter};
 pub(crate) use reloads::Reloads;
 
@@ -107,23 +107,6 @@ struct PoolLabel {
     pool: String,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct NameLabel {
-    name: String,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct FailoverLabel {
-    pool: String,
-    result: &'static str,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct BackendLabel {
-    pool: String,
-    backend: String,
-}
-
 /// A histogram for each tenant.
 type ByTenant = Family<TenantLabel, Histogram, fn() -> Histogram>;
 
@@ -152,14 +135,6 @@ pub(crate) struct Metrics {
     own_time: Histogram,
     queue_depth: Family<PoolLabel, Gauge>,
     queue_bytes: Family<PoolLabel, Gauge>,
-    permits_in_use: Family<BackendLabel, Gauge>,
-    permits: Family<BackendLabel, Gauge>,
-    backend_up: Family<BackendLabel, Gauge>,
-    breaker: Family<BackendLabel, Gauge>,
-    foreign: Family<BackendLabel, Gauge>,
-    metrics_age: Family<BackendLabel, Gauge<f64, AtomicU64>>,
-    failovers: Family<FailoverLabel, Counter>,
-    failed_look_ups: Family<NameLabel, Counter>,
     connections: Gauge,
     refused_connections: Counter<u64, AtomicU64>,
     failed_handshakes: Counter<u64, AtomicU64>,
@@ -177,6 +152,9 @@ pub(crate) struct Metrics {
     tenants: RwLock<Vec<Arc<TenantFigures>>>,
     default_tenant: AtomicU16,
     reloads: Reloads,
+    backends: Backends,
+    /// Held while the figures are put together.
+    turn: Mutex<()>,
 }
 
 impl Metrics {
@@ -196,14 +174,6 @@ impl Metrics {
             own_time: Histogram::new(OWN),
             queue_depth: Family::default(),
             queue_bytes: Family::default(),
-            permits_in_use: Family::default(),
-            permits: Family::default(),
-            backend_up: Family::default(),
-            breaker: Family::default(),
-            foreign: Family::default(),
-            metrics_age: Family::default(),
-            failovers: Family::default(),
-            failed_look_ups: Family::default(),
             connections: Gauge::default(),
             refused_connections: Counter::default(),
             failed_handshakes: Counter::default(),
@@ -220,10 +190,13 @@ impl Metrics {
             tenants: RwLock::default(),
             default_tenant: AtomicU16::default(),
             reloads: Reloads::default(),
+            backends: Backends::default(),
+            turn: Mutex::default(),
         };
         m.reload(config);
         m.register();
         m.reloads.register(&mut m.registry);
+        m.backends.register(&mut m.registry);
         if config.tls.is_some() {
             let failed = "Connections of clients without a TLS handshake";
             m.registry.register("failed_handshakes", failed, m.failed_handshakes.clone());
@@ -283,19 +256,6 @@ impl Metrics {
         r.register("queue_depth", "Requests that wait", self.queue_depth.clone());
         r.register_with_unit("queue_size", "Bodies that wait", Unit::Bytes, self.queue_bytes.clone());
         r.register_with_unit("body_memory", "Bodies of requests in memory", Unit::Bytes, self.body_memory.clone());
-        r.register("permits_in_use", "Permits in use", self.permits_in_use.clone());
-        r.register("permits", "Permits in total", self.permits.clone());
-        r.register("backend_up", "1 if the backend answers its probes, else 0", self.backend_up.clone());
-        let breaker = "The backend's circuit breaker: 0 closed, 1 half-open, 2 open";
-        r.register("backend_breaker", breaker, self.breaker.clone());
-        let foreign = "Requests of others that the backend's own metrics show";
-        r.register("backend_foreign_requests", foreign, self.foreign.clone());
-        let age = "Time since the backend's own metrics were read";
-        r.register_with_unit("backend_metrics_age", age, Unit::Seconds, self.metrics_age.clone());
-        let failovers = "Requests whose backend failed before it answered, by whether another one took them";
-        r.register("failovers", failovers, self.failovers.clone());
-        let failed = "Look-ups of a backend's name that failed or found nothing";
-        r.register("discovery_failures", failed, self.failed_look_ups.clone());
         r.register("connections", "Open client connections", self.connections.clone());
         let tokens = "Output tokens of a tenant's answers, as they are learned";
         r.register("learned_output_tokens", tokens, self.learned_tokens.clone());
@@ -314,13 +274,9 @@ impl Metrics {
 
     /// All figures as text, with the state of the pools brought up to date.
     pub(crate) fn encode(&self, pools: &[PoolView]) -> Result<String, std::fmt::Error> {
-        // A backend that was removed is shown no more.
-        self.permits_in_use.clear();
-        self.permits.clear();
-        self.backend_up.clear();
-        self.breaker.clear();
-        self.foreign.clear();
-        self.metrics_age.clear();
+        // Whoever asks at the same time has to wait: what is shown is put together here.
+        let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        self.backends.show(pools);
         for pool in pools {
             self.show_pool(pool);
         }
@@ -338,9 +294,6 @@ impl Metrics {
             Some(tpot) => _ = self.live_tpot.get_or_create(&label).set(tpot.as_secs_f64()),
             None => _ = self.live_tpot.remove(&label),
         }
-        for backend in &pool.backends {
-            self.show_backend(&pool.name, backend);
-        }
         let tenants = self.tenants.read().unwrap_or_else(PoisonError::into_inner).clone();
         for (tenant, summary) in tenants.iter().zip(&pool.lengths) {
             if let Some(summary) = summary {
@@ -349,25 +302,6 @@ impl Metrics {
         }
         for (tenant, counts) in tenants.iter().zip(&pool.view.shadow) {
             self.show_shadow(&pool.name, &tenant.name, *counts);
-        }
-    }
-
-    fn show_backend(&self, pool: &str, backend: &EndpointView) {
-        let label = BackendLabel { pool: pool.to_owned(), backend: backend.name.clone() };
-        let (in_use, total) = backend.permits;
-        let breaker = match backend.breaker {
-            Breaker::Closed => 0,
-            Breaker::HalfOpen => 1,
-            Breaker::Open => 2,
-        };
-        // Two backends may have one name; their permits are shown together.
-        self.permits_in_use.get_or_create(&label).inc_by(i64::from(in_use));
-        self.permits.get_or_create(&label).inc_by(i64::from(total));
-        self.backend_up.get_or_create(&label).set(i64::from(backend.health == Health::Up));
-        self.breaker.get_or_create(&label).set(breaker);
-        if let Some(age) = backend.metrics_age {
-            self.foreign.get_or_create(&label).set(i64::from(backend.foreign));
-            self.metrics_age.get_or_create(&label).set(age.as_secs_f64());
         }
     }
 
@@ -408,13 +342,12 @@ impl Metrics {
 
     /// The addresses of a name that is written down could not be looked up.
     pub(crate) fn look_up_failed(&self, name: &Authority) {
-        self.failed_look_ups.get_or_create(&NameLabel { name: name.to_string() }).inc();
+        self.backends.look_up_failed(name);
     }
 
     /// A request's backend failed before it answered; whether another one took it.
     pub(crate) fn failed_over(&self, pool: &str, moved: bool) {
-        let result = if moved { "moved" } else { "stranded" };
-        self.failovers.get_or_create(&FailoverLabel { pool: pool.to_owned(), result }).inc();
+        self.backends.failed_over(pool, moved);
     }
 
     pub(crate) fn rate_limited(&self, tenant: TenantId, limited: Limited) {
