@@ -39,7 +39,7 @@ impl Scheduler {
         self.backends.change(id, policy);
     }
 
-    /// Adds a backend that is up. `None` if there are [`MAX_BACKENDS`] already.
+    /// Adds a backend that is up. `None` if there are [`MAX_BACKENDS`](super::MAX_BACKENDS) already.
     pub fn add_backend(&mut self, _now: Tick, policy: BackendPolicy) -> Option<BackendId> {
         self.backends.add(policy)
     }
