@@ -159,7 +159,9 @@ fn draw_effect(effect: &Effect, group: &EffectGroup, top: f64, x: &Scale) -> Mar
         g {
             text class="halo" x=(at(LEFT)) y=(at(top + 18.0)) { (fmt::one_line(&effect.name, 34)) }
             text class="tick halo" x=(at(RIGHT)) y=(at(top + 18.0)) text-anchor="end" {
-                (value) " [" (low) ", " (high) "] n=" (fmt::count(effect.n))
+                (value)
+                @if effect.low.is_some() || effect.high.is_some() { " [" (low) ", " (high) "]" }
+                " n=" (fmt::count(effect.n))
             }
             @if let (Some(low), Some(high)) = (effect.low, effect.high) {
                 path class=(style) d=(format!("M{} {}H{}", at(place(low)), at(line), at(place(high).max(place(low) + 0.5)))) {}
@@ -172,7 +174,8 @@ fn draw_effect(effect: &Effect, group: &EffectGroup, top: f64, x: &Scale) -> Mar
 fn told(group: &EffectGroup) -> String {
     let each = group.effects.iter().map(|e| {
         let [value, low, high] = e.shown(group.unit);
-        format!("{} {value} [{low}, {high}], n={}", e.name, fmt::count(e.n))
+        let interval = if e.low.is_some() || e.high.is_some() { format!(" [{low}, {high}]") } else { String::new() };
+        format!("{} {value}{interval}, n={}", e.name, fmt::count(e.n))
     });
     let unit = if group.unit.head().is_empty() { String::new() } else { format!(", {}", group.unit.head()) };
     format!("{}{unit}: {}.", group.name, each.collect::<Vec<_>>().join("; "))
@@ -237,6 +240,6 @@ mod tests {
         let group = EffectGroup { name: "g".into(), unit: Unit::Millis, better: Better::Lower, effects: vec![effect] };
         let picture =
             Effects { title: String::new(), note: String::new(), confidence: 0.95, groups: vec![group] }.draw();
-        assert!(picture.alt.contains("+3.00 [–, –], n=1"), "{}", picture.alt);
+        assert!(picture.alt.contains("x +3.00, n=1."), "{}", picture.alt);
     }
 }

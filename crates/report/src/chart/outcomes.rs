@@ -13,6 +13,8 @@ const LEFT: f64 = 4.0;
 const HEIGHT: f64 = 360.0;
 /// The height of a row without its bar: the name above, the counts below.
 const AROUND: f64 = 64.0;
+/// The most characters of a run's name above its bar.
+const LABEL: usize = 32;
 /// The room that a character of a label takes on a small screen.
 const CHARACTER: f64 = 11.0;
 
@@ -25,7 +27,7 @@ pub(crate) fn outcomes(runs: &[Drawn]) -> Picture {
         @for (i, drawn) in runs.iter().enumerate() {
             @let f = &drawn.summary.figures;
             @let top = i as f64 * row;
-            text class="name" x=(at(LEFT)) y=(at(top + 20.0)) { (drawn.label) }
+            text class="name" x=(at(LEFT)) y=(at(top + 20.0)) { (fmt::one_line(&drawn.label, LABEL)) }
             text class="name" x=(at(WIDTH - LEFT)) y=(at(top + 20.0)) text-anchor="end" {
                 (fmt::percent(f.attainment)) " good"
             }

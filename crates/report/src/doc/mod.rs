@@ -41,6 +41,7 @@ mod table;
 
 use std::path::{Path, PathBuf};
 
+pub(crate) use plain::plain;
 pub use table::{Align, Cell, Column, Row, Table};
 
 use crate::chart::Picture;
@@ -326,4 +327,4 @@ impl Tone {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -2,7 +2,7 @@
 
 /// A text on one line: breaks and tabs become spaces, control characters and those that turn the direction of
 /// writing are replaced.
-pub(super) fn plain(text: &str) -> String {
+pub(crate) fn plain(text: &str) -> String {
     let one = |c: char| match c {
         '\n' | '\r' | '\t' | '\u{2028}' | '\u{2029}' => ' ',
         c if steers(c) => char::REPLACEMENT_CHARACTER,
