@@ -111,6 +111,26 @@ async fn without_keys_a_clients_authorization_goes_along_unless_the_backend_has_
     }
 }
 
+#[tokio::test(start_paused = true)]
+async fn with_keys_a_backend_without_one_of_its_own_sees_none() {
+    let (mut gateway, mut backend) = Piped::start(1, with_keys);
+    let (name, value) = bearer(GOLD);
+    for shown in [(name, value.as_str()), ("x-api-key", GOLD)] {
+        let client = gateway.client().await;
+        let sending = client.send(with(completion(""), &[shown, ("api-key", "another")]));
+        let (answer, head) = tokio::join!(sending, async {
+            let call = backend.call().await;
+            let head = call.head.headers.clone();
+            call.json("{}");
+            head
+        });
+        assert_eq!(answer.unwrap().status, 200);
+        for name in ["authorization", "x-api-key", "api-key"] {
+            assert!(!head.contains_key(name), "{name}: {head:?}");
+        }
+    }
+}
+
 /// Asks as `headers` say from 127.0.0.1, and tells the status and the tenant, by what its bound says.
 async fn asked(proxies: &str, keys: bool, headers: &[(&str, &str)]) -> (u16, String) {
     let (gateway, _backend) = on_sockets(1, |raw| {

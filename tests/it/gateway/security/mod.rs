@@ -1,4 +1,4 @@
-//! What nobody gets by trying: rows S2 to S22 of the list in `docs/bars.md`.
+//! What nobody gets by trying. `docs/bars.md` says which of these tests stands for which bar.
 
 mod bodies;
 mod flood;
