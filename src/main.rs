@@ -1,6 +1,7 @@
 //! ElasticServe: a gateway, a load generator and a simulator for shared LLM servers under overload.
 
 mod cmd;
+mod knee;
 mod lab;
 mod log;
 
@@ -20,6 +21,8 @@ struct Cli {
 enum Verb {
     /// Measure a server and write the profile that the gateway's prediction and the simulator load.
     Calibrate(Box<cmd::calibrate::Args>),
+    /// Find the highest rate of an open load that a server carries within a target.
+    Capacity(Box<cmd::capacity::Args>),
     /// Tell whether runs may be believed and what they say of a release: accept, retest or resize.
     Check(cmd::check::Args),
     /// Tell what a change did, from pairs of runs of the same arrivals: better, worse, no difference, undecided.
@@ -52,6 +55,7 @@ fn main() -> ExitCode {
     let cli = Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
     let result = match cli.verb {
         Verb::Calibrate(args) => cmd::calibrate::run(&args),
+        Verb::Capacity(args) => cmd::capacity::run(*args, &given),
         Verb::Check(args) => cmd::check::run(&args),
         Verb::Compare(args) => cmd::compare::run(&args),
         Verb::Demo(args) => cmd::demo::run(args),

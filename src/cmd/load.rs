@@ -5,6 +5,7 @@ mod conflicts;
 mod flags;
 mod given;
 pub(crate) mod plan;
+mod probes;
 pub(crate) mod progress;
 pub(crate) mod scenario;
 pub(crate) mod work;
@@ -29,6 +30,7 @@ use self::scenario::{RunPart, TargetPart};
 use super::{BadConfig, say, say_error, start_logging};
 pub(crate) use args::Args;
 pub(crate) use given::Given;
+pub(crate) use probes::{ProbeArgs, Probed};
 
 /// The file of `--save-result` in the folder of the run.
 const VLLM_FILE: &str = "vllm-bench.json";
@@ -45,7 +47,9 @@ pub(crate) fn run(mut args: Args, given: &Given) -> anyhow::Result<ExitCode> {
     let folder = args.result_dir.clone().unwrap_or_else(|| default_folder(&args.name));
     let as_json = args.json;
     let saved = saved_result(&args, &folder)?;
-    let config = config(args, &plan)?;
+    // The command line demands a URL unless it only asks for the plan.
+    let url = args.url.clone().ok_or_else(|| BadConfig("--url is missing".to_owned()))?;
+    let config = config(&args, url, &plan)?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().context("tokio's runtime")?;
     let stop = Stop::new();
     match runtime.block_on(interruptible(&stop, offer(&config, &plan, &folder, &stop))) {
@@ -79,13 +83,12 @@ pub(crate) fn config_of(
     let flags = ["load", "--url", "http://127.0.0.1:1", "--request-rate", "1", "--num-prompts", "1", "--no-salt"];
     let Defaults { mut args } = clap::Parser::try_parse_from(flags)?;
     target.settings(run, prompts).map_err(BadConfig)?.fill(&mut args, &Given::default());
-    config(args, plan)
+    let url = args.url.clone().ok_or_else(|| BadConfig("a URL is missing".to_owned()))?;
+    config(&args, url, plan)
 }
 
-fn config(args: Args, plan: &Plan) -> anyhow::Result<LoadConfig> {
+fn config(args: &Args, url: BaseUrl, plan: &Plan) -> anyhow::Result<LoadConfig> {
     let streams = args.streams();
-    // The command line demands a URL unless it only asks for the plan.
-    let url: BaseUrl = args.url.ok_or_else(|| BadConfig("--url is missing".to_owned()))?;
     if !streams && plan.header().tenants.iter().any(|t| t.slo.tpot.is_some()) {
         let problem = "--no-streaming cannot be used with a tpot limit: when the tokens came is not known";
         return Err(BadConfig(problem.to_owned()).into());
@@ -97,9 +100,9 @@ fn config(args: Args, plan: &Plan) -> anyhow::Result<LoadConfig> {
     config.trust = trust(args.cacert.as_deref(), args.insecure)?;
     config.prompt = args.prompt.unwrap_or(config.prompt);
     config.tenant_keys = tenant_keys(plan)?;
-    config.validators = args.validate;
-    config.headers = args.header;
-    config.extra_body = args.extra_body.unwrap_or_default();
+    config.validators = args.validate.clone();
+    config.headers = args.header.clone();
+    config.extra_body = args.extra_body.clone().unwrap_or_default();
     config.ignore_eos = args.ignore_eos;
     config.slo_headers = args.send_slo;
     config.warmups = args.num_warmups;
@@ -114,7 +117,7 @@ fn config(args: Args, plan: &Plan) -> anyhow::Result<LoadConfig> {
     config.max_in_flight = args.max_concurrency;
     config.retries = args.retries;
     config.ceiling = args.measure_ceiling;
-    config.metadata = args.metadata.into_iter().collect();
+    config.metadata = args.metadata.iter().cloned().collect();
     config.ready_timeout = args.ready_check_timeout_sec.filter(|t| t.as_nanos() > 0);
     if !args.no_salt {
         let salt = fresh_salt();

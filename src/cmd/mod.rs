@@ -1,6 +1,7 @@
 //! One file per verb: arguments become a typed configuration, which goes to one library call.
 
 pub(crate) mod calibrate;
+pub(crate) mod capacity;
 pub(crate) mod check;
 pub(crate) mod compare;
 pub(crate) mod demo;

@@ -3,11 +3,12 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use anyhow::Context;
 use elasticserve_core::engine::{Profile, Prompt};
-use elasticserve_core::ledger::Manifest;
+use elasticserve_core::ledger::{Manifest, Row};
 use elasticserve_core::sched::Settings;
 use elasticserve_core::sim::reproduce::GatewayTimes;
-use elasticserve_core::sim::{Declares, GatewaySetup, Setup};
+use elasticserve_core::sim::{self, Declares, GatewaySetup, Setup};
 use elasticserve_core::work::Plan;
 
 use super::simulate::{simulated_manifest, write_simulation};
@@ -36,18 +37,39 @@ impl Simulator {
 
     /// See [`Lab::run`](super::Lab::run).
     pub(crate) fn run(&mut self, plan: &Plan, way: &Way, terms: &Terms, folder: &Path) -> anyhow::Result<Manifest> {
+        let settings = self.way(plan, way)?;
+        let mut manifest = self.manifest(plan, terms, settings.as_ref());
+        let completed = write_simulation(folder, plan, &self.setup(plan, settings, terms), &mut manifest)?;
+        self.remember(plan, &terms.salt, &completed);
+        Ok(manifest)
+    }
+
+    /// The rows of a run that leaves neither a folder nor anything in the prefix cache.
+    ///
+    /// # Errors
+    /// A way or a plan that is not for the simulator.
+    pub(crate) fn rows(&self, plan: &Plan, way: &Way, terms: &Terms) -> anyhow::Result<Vec<Row>> {
+        let setup = self.setup(plan, self.way(plan, way)?, terms);
+        let mut rows = Vec::with_capacity(plan.arrivals().len());
+        sim::run(plan, &setup, |row| rows.push(row)).context("the scheduler broke its own rules")?;
+        rows.sort_by_key(|row| row.index);
+        Ok(rows)
+    }
+
+    /// The scheduler of a way; none if requests go straight to the engine.
+    fn way(&self, plan: &Plan, way: &Way) -> anyhow::Result<Option<Settings>> {
         let model = plan.header().model;
         if !model.is_open() {
             return Err(BadConfig(format!("this is a {model} load; the simulator runs open plans only")).into());
         }
-        let settings = match way {
-            Way::Direct => None,
-            Way::Gateway(gate) => Some(self.settings(gate, plan)?),
-            Way::Url(url) => {
-                return Err(BadConfig(format!("{url}: there is nothing to send to on the simulator")).into());
-            }
-        };
-        let mut manifest = self.manifest(plan, terms, settings.as_ref());
+        match way {
+            Way::Direct => Ok(None),
+            Way::Gateway(gate) => Ok(Some(self.settings(gate, plan)?)),
+            Way::Url(url) => Err(BadConfig(format!("{url}: there is nothing to send to on the simulator")).into()),
+        }
+    }
+
+    fn setup(&self, plan: &Plan, settings: Option<Settings>, terms: &Terms) -> Setup {
         let gateway = settings.map(|scheduler| GatewaySetup {
             scheduler,
             overhead_in: self.gateway.overhead_in,
@@ -55,10 +77,7 @@ impl Simulator {
             release_delay: self.gateway.release_delay,
             declares: Declares::All,
         });
-        let setup = Setup { engines: vec![self.profile.clone()], gateway, warm: self.warm(plan, terms) };
-        let completed = write_simulation(folder, plan, &setup, &mut manifest)?;
-        self.remember(plan, &terms.salt, &completed);
-        Ok(manifest)
+        Setup { engines: vec![self.profile.clone()], gateway, warm: self.warm(plan, terms) }
     }
 
     /// Adds to what the engine has seen: these places of a plan, whose prompts other runs may share.

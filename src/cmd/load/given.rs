@@ -19,7 +19,7 @@ impl Given {
         Self(given.map(str::to_owned).collect())
     }
 
-    pub(super) fn has(&self, flag: &str) -> bool {
+    pub(crate) fn has(&self, flag: &str) -> bool {
         self.0.contains(flag)
     }
 

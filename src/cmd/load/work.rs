@@ -165,7 +165,7 @@ pub(crate) fn parse_seconds(text: &str) -> Result<Span, String> {
     }
 }
 
-fn parse_rate(text: &str) -> Result<f64, String> {
+pub(super) fn parse_rate(text: &str) -> Result<f64, String> {
     let rate: f64 = text.parse().map_err(|_| "write a number of requests per second".to_owned())?;
     if rate.is_infinite() && rate > 0.0 {
         return Err("an open load needs a finite rate; 'inf' would measure a queue of your own making. For workers \

@@ -1,0 +1,7 @@
+//! Probes at rates: what `capacity` and `sweep` have in common.
+
+mod probe;
+mod stand;
+
+pub(crate) use probe::{Prober, Seen, Taken};
+pub(crate) use stand::StandArgs;
