@@ -47,6 +47,8 @@ enum Verb {
     Selftest(cmd::selftest::Args),
     /// Try policies and engines on virtual time, with the gateway's own scheduler.
     Sim(cmd::sim::Args),
+    /// Offer one rate after the other to a server and mark where the target is lost.
+    Sweep(Box<cmd::sweep::Args>),
 }
 
 fn main() -> ExitCode {
@@ -68,6 +70,7 @@ fn main() -> ExitCode {
         Verb::Report(args) => cmd::report::run(args),
         Verb::Selftest(args) => cmd::selftest::run(&args),
         Verb::Sim(args) => cmd::sim::run(args),
+        Verb::Sweep(args) => cmd::sweep::run(*args, &given),
     };
     log::flush();
     result.unwrap_or_else(|error| cmd::fail(&error))

@@ -56,6 +56,8 @@ Exit codes:
 /// Arguments of `elasticserve capacity`.
 #[derive(clap::Args)]
 #[command(override_usage = USAGE, after_help = AFTER_HELP)]
+// The flags of `load` are a group of this name already.
+#[group(skip)]
 pub(crate) struct Args {
     /// What must be reached; may be repeated [default: attainment>=0.95].
     #[arg(long, value_name = "TARGET", help_heading = SEARCH)]
@@ -138,7 +140,8 @@ pub(crate) fn run(args: Args, given: &Given) -> anyhow::Result<ExitCode> {
     let lab = runtime.block_on(Lab::open(opened, &logs))?;
     let prober = Prober { lab, way, terms, targets: target };
     let as_json = load.json();
-    let mut hunt = Hunt { search: Search::new(spec), load, prober, folder, time, began: Instant::now(), notes: Vec::new() };
+    let mut hunt =
+        Hunt { search: Search::new(spec), load, prober, folder, time, began: Instant::now(), notes: Vec::new() };
     let failed = if stand.sim {
         hunt.simulate().err()
     } else {
@@ -190,7 +193,8 @@ fn exit_code(unresolved: Option<Unresolved>) -> u8 {
 
 fn show(found: &Found, folder: Option<&Path>, as_json: bool) -> anyhow::Result<()> {
     let json = serde_json::to_string_pretty(&found.json())?;
-    say(if as_json { &json } else { found.text().trim_end() });
+    let text = found.text();
+    say(if as_json { &json } else { text.trim_end() });
     let Some(folder) = folder else { return Ok(()) };
     std::fs::create_dir_all(folder).with_context(|| folder.display().to_string())?;
     write_file(&folder.join(output::JSON_FILE), &(json + "\n"))?;
@@ -271,7 +275,7 @@ impl Hunt {
         let Probe { rate, number } = probe;
         let number = number + 1;
         match taken {
-            Taken::Counted(trials, _) => {
+            Taken::Counted(trials) => {
                 self.search.observe(rate, &trials);
                 let share = trials.first().map_or(0.0, Trial::share) * 100.0;
                 let word = self.search.at(rate).map_or("", |t| output::word(t.verdict));

@@ -18,6 +18,7 @@ pub(crate) mod report;
 pub(crate) mod selftest;
 pub(crate) mod sim;
 mod supervised;
+pub(crate) mod sweep;
 
 use std::io::Write;
 use std::process::ExitCode;

@@ -1,7 +1,7 @@
 //! `elasticserve sim`: policies and engines on virtual time.
 
 mod fit;
-mod lists;
+pub(crate) mod lists;
 mod policies;
 mod policy;
 mod replay;

@@ -3,5 +3,5 @@
 mod probe;
 mod stand;
 
-pub(crate) use probe::{Prober, Seen, Taken};
+pub(crate) use probe::{Prober, Taken};
 pub(crate) use stand::StandArgs;

@@ -33,8 +33,8 @@ pub(crate) struct Prober {
 
 /// What a probe on sockets came to.
 pub(crate) enum Taken {
-    /// It counts: a trial for each target, and the run itself.
-    Counted(Vec<Trial>, Box<Seen>),
+    /// It counts: a trial for each target.
+    Counted(Vec<Trial>),
     /// It could not meet any more and was ended: so many misses by then.
     CutShort(u32),
     /// A finding about the generator, and which.
@@ -43,12 +43,6 @@ pub(crate) enum Taken {
     Gone(String),
     /// Somebody stopped it.
     Interrupted,
-}
-
-/// A run that counts.
-pub(crate) struct Seen {
-    pub(crate) summary: Summary,
-    pub(crate) plan_hash: String,
 }
 
 impl Prober {
@@ -120,13 +114,13 @@ impl Prober {
             return Ok(Taken::Invalid(faults.join("; ")));
         }
         if cut {
-            let ended = |state: Terminal| state.was_sent() && !matches!(state, Terminal::Cancelled | Terminal::Censored);
+            let ended =
+                |state: Terminal| state.was_sent() && !matches!(state, Terminal::Cancelled | Terminal::Censored);
             let misses = run.rows.iter().filter(|row| ended(row.state) && !row.is_good(&run.slo(row))).count();
             return Ok(Taken::CutShort(misses as u32));
         }
         let trials = trials(self.targets.iter().map(|target| target.series(run)))?;
-        let plan_hash = run.manifest.plan_hash.clone();
-        Ok(Taken::Counted(trials, Box::new(Seen { summary, plan_hash })))
+        Ok(Taken::Counted(trials))
     }
 }
 

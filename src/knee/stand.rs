@@ -94,7 +94,9 @@ impl StandArgs {
         match (&self.gateway, self.policy) {
             (Some(file), _) => format!("{engine}, behind a gateway by {} with {permits} permits", file.display()),
             (None, Some(rules)) => format!("{engine}, behind a gateway with {rules} and {permits} permits"),
-            (None, None) if self.permits.is_some() => format!("{engine}, behind a gateway with fcfs and {permits} permits"),
+            (None, None) if self.permits.is_some() => {
+                format!("{engine}, behind a gateway with fcfs and {permits} permits")
+            }
             (None, None) => format!("{engine}, direct"),
         }
     }

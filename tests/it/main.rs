@@ -1,6 +1,7 @@
 //! All integration tests, in one binary. Test names are sentences about behaviour.
 
 mod calibrate;
+mod capacity;
 mod check;
 mod compare;
 mod engine;

@@ -1,8 +1,8 @@
 //! What was found, as text, as JSON and as a document.
 
 use elasticserve_core::search::{Answer, Evidence, Search, Stop, Tested, Unresolved, Verdict};
+use elasticserve_core::stats::deviations;
 use elasticserve_core::stats::proportion::wilson;
-use elasticserve_core::stats::special::deviations;
 use elasticserve_report::chart::{Probe, Probes};
 use elasticserve_report::check::Target;
 use elasticserve_report::doc::{Doc, Section, Table, Tone};
@@ -127,7 +127,9 @@ impl Found<'_> {
             Unresolved::Stopped(Stop::Time) => "Its time is over: --time gives more.".to_owned(),
             Unresolved::Stopped(Stop::Interrupted) => "The search was interrupted.".to_owned(),
             Unresolved::Stopped(Stop::Generator(rate)) => {
-                format!("The generator could not offer {rate}/s within its tolerances, which says nothing of the server.")
+                format!(
+                    "The generator could not offer {rate}/s within its tolerances, which says nothing of the server."
+                )
             }
             Unresolved::Stopped(Stop::Server) => "The server does not answer any more.".to_owned(),
         }
@@ -221,9 +223,10 @@ impl Found<'_> {
                 target: target.required_share().unwrap_or(target.limit),
                 probes: self.search.tested().iter().filter_map(probe).collect(),
                 between: [self.answer.met, self.answer.missed],
-                note: "A mark is a rate with all its probes. Bars are intervals of a fixed sample (Wilson), for the eye; \
+                note:
+                    "A mark is a rate with all its probes. Bars are intervals of a fixed sample (Wilson), for the eye; \
                        the verdicts are of a test that may be looked at after each probe and asks for more."
-                    .to_owned(),
+                        .to_owned(),
             }
             .draw()
         });

@@ -164,7 +164,7 @@ pub(crate) struct Args {
     pub(super) json: bool,
 }
 
-const TARGET: &str = "Target";
+pub(super) const TARGET: &str = "Target";
 const OUTPUT: &str = "Output";
 
 impl Args {

@@ -69,15 +69,15 @@ fn adapt(command: Command) -> Command {
         .value_parser(parse_rate)
         .help_heading(super::work::ARRIVALS)
         .help("Requests per second to begin with [default: 1, or that of the scenario]");
-    let url = |arg: Arg| {
+    let url = {
         let url = Arg::new("url").long("url").visible_alias("base-url").value_name("URL");
         url.value_parser(|text: &str| text.parse::<BaseUrl>())
             .env("OPENAI_BASE_URL")
             .hide_env_values(true)
-            .help_heading(arg.get_help_heading().map(str::to_owned).unwrap_or_default())
+            .help_heading(super::args::TARGET)
             .help("The server, such as http://127.0.0.1:8000; https is spoken too")
     };
-    command.mut_arg("request_rate", |_| rate).mut_arg("url", url)
+    command.mut_arg("request_rate", |_| rate).mut_arg("url", |_| url)
 }
 
 /// A checked load without a rate.

@@ -11,7 +11,7 @@ use elasticserve_core::work::{Lengths, PlanTenant};
 const MAX_VALUES: usize = 1000;
 
 /// Rates: `4,8,16`, or `4:24:2` for every second one from 4 to 24; both may be mixed.
-pub(super) fn parse_rates(text: &str) -> Result<Vec<f64>, String> {
+pub(crate) fn parse_rates(text: &str) -> Result<Vec<f64>, String> {
     let mut rates = Vec::new();
     for part in text.split(',') {
         let numbers: Result<Vec<f64>, _> = part.split(':').map(|n| n.trim().parse::<f64>()).collect();
