@@ -95,6 +95,7 @@ impl Prober {
         let manifest = match made {
             Ok(manifest) => manifest,
             Err(_) if interrupted => return Ok(Taken::Interrupted),
+            Err(error) if self.rest().await.is_err() => return Ok(Taken::Gone(format!("{error:#}"))),
             Err(error) => return Err(error),
         };
         if interrupted || manifest.is_none() {

@@ -36,17 +36,18 @@ fn capacity(args: &[&[&str]], within: &Path) -> Output {
 }
 
 fn json(output: &Output) -> Value {
-    serde_json::from_slice(&output.stdout).unwrap_or_else(|e| panic!("{e}: {} {}", stdout(output), stderr(output)))
+    let said = || format!("{} {}", stdout(output), stderr(output));
+    serde_json::from_slice(&output.stdout).map_err(|e| format!("{e}: {}", said())).unwrap()
 }
 
-/// The rate at which the mean attainment of runs of 500 requests falls below 95 %, by brute force: 60 seeds at each
+/// The rate at which the mean attainment of runs of 1,000 requests falls below 95 %, by brute force: 60 seeds at each
 /// of 16 rates, other seeds than a search takes.
 fn knee() -> f64 {
     let ms = |n| Some(Span::from_millis(n));
     let slo = Slo { ttft: ms(1000), tpot: ms(100), e2e: ms(15_000) };
     let common = Common {
         profile: Profile::built_in("gb10-qwen3-8b-fp8").unwrap(),
-        requests: 500,
+        requests: 1000,
         input: Lengths::fixed(256),
         output: Lengths::fixed(64),
         tenants: vec![PlanTenant::new("default", 1.0, slo)],
@@ -65,7 +66,7 @@ fn knee() -> f64 {
 #[test]
 fn on_the_simulator_both_ends_lie_within_3_percent_of_the_knee_that_brute_force_finds() {
     let here = tempfile::tempdir().unwrap();
-    let search = ["--sim", "--num-prompts", "500", "--precision", "0.03", "--seed", "1", "--json"];
+    let search = ["--sim", "--num-prompts", "1000", "--precision", "0.03", "--seed", "1", "--json"];
     let output = capacity(&[&search, &LENGTHS, &LIMITS], here.path());
     let found = json(&output);
     let (met, missed) = (found["met_per_s"].as_f64().unwrap(), found["missed_per_s"].as_f64().unwrap());
@@ -141,8 +142,7 @@ fn hopeless_probes_of_a_mock_are_cut_short_and_still_show_the_miss() {
     // Of the probe a whole run folder stays, with a row for each planned arrival.
     let ledger = fs::read_to_string(here.path().join("r/probe-001-at-100/ledger.ndjson")).unwrap();
     assert_eq!(ledger.lines().count(), 300);
-    let unsent = ledger.lines().filter(|line| line.contains("unsent_abort") || line.contains("cancelled")).count();
-    assert!(unsent > 0, "nothing was saved");
+    assert!(ledger.contains("\"censored\""), "what was open was not cut");
 }
 
 #[test]
@@ -189,7 +189,7 @@ fn a_server_that_dies_ends_the_search_and_its_last_probe_does_not_count() {
     let here = tempfile::tempdir().unwrap();
     let (mut mock, url) = mock();
     let search = ["--url", &url, "--request-rate", "60", "--num-prompts", "120", "--result-dir", "r"];
-    let work = ["--isl", "16", "--osl", "4", "--goodput", "ttft:5000", "--ignore-eos"];
+    let work = ["--isl", "16", "--osl", "4", "--goodput", "ttft:5000", "--ready-check-timeout-sec", "1"];
     let mut child = command("capacity", &[&search, &work, &LENIENT], here.path())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())

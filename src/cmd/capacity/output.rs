@@ -4,7 +4,7 @@ use elasticserve_core::search::{Answer, Evidence, Search, Stop, Tested, Unresolv
 use elasticserve_core::stats::deviations;
 use elasticserve_core::stats::proportion::wilson;
 use elasticserve_report::chart::{Probe, Probes};
-use elasticserve_report::check::Target;
+use elasticserve_report::check::{Metric, Share, Target};
 use elasticserve_report::doc::{Doc, Section, Table, Tone};
 use elasticserve_report::grid;
 use serde_json::{Value, json};
@@ -137,16 +137,19 @@ impl Found<'_> {
 
     /// Why the probes of a rate do not tell.
     fn too_few(&self, rate: f64) -> String {
-        let evidence = self.search.at(rate).and_then(|t| t.evidence.iter().max_by_key(|e| e.verdict()));
-        let Some((evidence, share)) = evidence.and_then(|e| Some((e, e.share()?))) else {
+        let all = self.search.at(rate).map_or(&[][..], |t| &t.evidence);
+        // Of several targets the one that is not told: a rate without a verdict has one.
+        let open = self.targets.iter().zip(all).find(|(_, e)| e.verdict() == Verdict::Open);
+        let Some((target, evidence, share)) = open.and_then(|(t, e)| Some((t, e, e.share()?))) else {
             return "The probes are used up.".to_owned();
         };
         format!(
             "The probes are used up, and n is too small: at {rate}/s {} arrivals in {} probes, which count as {:.0} \
-             independent ones, had {:.1}% and do not tell.",
+             independent ones, had {}: {:.1}%, and that does not tell.",
             evidence.arrivals(),
             evidence.trials().len(),
             evidence.counts_as(),
+            share_of(target),
             share * 100.0
         )
     }
@@ -155,7 +158,7 @@ impl Found<'_> {
     fn beside(&self) -> Vec<String> {
         let error = (1.0 - self.confidence) / 2.0 * 100.0;
         let mut lines = vec![format!(
-            "Each end is wrong with a chance of at most {}%. {} probes at {} rates.",
+            "Each end is wrong with a chance of at most {}%. Probes: {}, at so many rates: {}.",
             trimmed(error),
             self.probes(),
             self.search.tested().len()
@@ -174,7 +177,7 @@ impl Found<'_> {
     fn table(&self) -> (Vec<String>, Vec<(String, Vec<String>)>) {
         let mut columns = vec!["verdict".to_owned(), "probes".to_owned(), "arrivals".to_owned(), "count as".to_owned()];
         for target in self.targets {
-            columns.extend([target.metric.name(), "lowest to highest".to_owned()]);
+            columns.extend([share_of(target), "lowest to highest".to_owned()]);
         }
         let rows = self.search.tested().iter().map(|t| {
             let first = t.evidence.first();
@@ -252,6 +255,20 @@ impl Found<'_> {
                 ),
             ),
         ]
+    }
+}
+
+/// What the shares of a target are shares of.
+fn share_of(target: &Target) -> String {
+    let tenant = target.tenant.as_ref().map_or_else(String::new, |tenant| format!("[{tenant}]"));
+    match target.metric {
+        Metric::Share(Share::Rejected) => format!("not rejected{tenant}"),
+        Metric::Share(Share::Failed) => format!("not failed{tenant}"),
+        Metric::Share(_) | Metric::Goodput => format!("{}{tenant}", target.metric.name()),
+        Metric::Quantile(quantile) => {
+            let of = if quantile.completed_only { "completed " } else { "" };
+            format!("{of}{}{tenant} within {}", quantile.of.name(), target.value(target.limit))
+        }
     }
 }
 

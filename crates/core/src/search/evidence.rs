@@ -92,13 +92,19 @@ impl Evidence {
     /// What all probes say together.
     #[must_use]
     pub fn verdict(&self) -> Verdict {
-        if half_each(self.against.map(|stakes| mixture(&stakes))) >= self.needed {
+        if self.missed() >= self.needed {
             Verdict::Missed
         } else if self.met() >= self.needed {
             Verdict::Met
         } else {
             Verdict::Open
         }
+    }
+
+    /// How far the better of both bets has come, as a part of what is needed for a verdict.
+    #[must_use]
+    pub fn progress(&self) -> f64 {
+        self.missed().max(self.met()) / self.needed
     }
 
     /// Whether a further probe of at most this share makes it a miss.
@@ -142,6 +148,11 @@ impl Evidence {
             *stake += log(1.0 + part / (1.0 - self.target) * (self.target - share));
         }
         stakes
+    }
+
+    /// The logarithm of the stake of the bet on a miss.
+    fn missed(&self) -> f64 {
+        half_each(self.against.map(|stakes| mixture(&stakes)))
     }
 
     /// The logarithm of the stake of the bet on meeting.

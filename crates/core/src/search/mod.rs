@@ -119,6 +119,11 @@ pub enum Stop {
 /// Invalid probes one after the other that end a search.
 pub const MAX_INVALID: u32 = 3;
 
+/// A rate that has come so far towards a verdict gets [`PATIENCE`] times as many probes before others are tried.
+const NEAR: f64 = 0.3;
+/// See [`NEAR`].
+const PATIENCE: u32 = 4;
+
 /// A search under way.
 #[derive(Clone, Debug)]
 pub struct Search {
@@ -287,7 +292,7 @@ impl Search {
         if self.tested.is_empty() {
             return Some(self.spec.start.clamp(self.spec.lowest, self.spec.highest));
         }
-        if let Some(going) = self.tested.iter().find(|t| t.verdict == Verdict::Open && t.probes() < t.allowance) {
+        if let Some(going) = self.tested.iter().find(|t| t.is_going()) {
             return Some(going.rate);
         }
         let first_missed = self.tested.iter().position(|t| t.verdict == Verdict::Missed);
@@ -318,16 +323,31 @@ impl Search {
         if met > missed || self.is_narrow(rate(met), rate(missed)) {
             return None;
         }
-        let gaps = [(rate(met), rate(met + 1)), (rate(missed - 1), rate(missed))];
-        let widest = if gaps[1].1 / gaps[1].0 > gaps[0].1 / gaps[0].0 { gaps[1] } else { gaps[0] };
+        // Each gap with its inner end.
+        let gaps = [(rate(met), rate(met + 1), met + 1), (rate(missed - 1), rate(missed), missed - 1)];
+        let width = |(low, high, inner): &(f64, f64, usize)| libm::log(high / low) / libm::log(self.narrow(*inner));
+        let [below, above] = &gaps;
+        let widest = if width(above) > width(below) { above } else { below };
         let middle = round((widest.0 * widest.1).sqrt());
-        // With open rates in the middle both gaps together may be as wide as was asked for.
-        let asked = 1.0 + self.spec.precision;
-        let narrow = if missed - met > 1 { asked.sqrt() } else { asked };
-        if widest.1 / widest.0 > narrow && middle > widest.0 && middle < widest.1 {
+        if width(widest) > 1.0 && middle > widest.0 && middle < widest.1 {
             return Some(middle);
         }
         self.deepen(met + 1..missed)
+    }
+
+    /// How far apart a rate with a verdict and this one beside it may be, as a ratio. With open rates in the middle both
+    /// gaps together may be as wide as was asked for; where many probes do not tell, a rate that lies further out and is
+    /// nearer than that is easier to tell.
+    fn narrow(&self, place: usize) -> f64 {
+        let tested = &self.tested[place];
+        let rounds = tested.probes() / self.spec.allowance.max(1);
+        let parts = match (tested.verdict, rounds) {
+            (Verdict::Met | Verdict::Missed, _) => 1.0,
+            (Verdict::Open, ..=7) => 2.0,
+            (Verdict::Open, ..=31) => 4.0,
+            (Verdict::Open, _) => 8.0,
+        };
+        libm::pow(1.0 + self.spec.precision, 1.0 / parts)
     }
 
     /// More probes for an open rate: the outermost ones are the easiest to tell.
@@ -346,6 +366,15 @@ impl Tested {
     #[must_use]
     pub fn probes(&self) -> u32 {
         self.evidence.first().map_or(0, |e| e.trials().len() as u32)
+    }
+
+    /// Whether probes of it go on: it has some left, or it is well on its way to a verdict, which costs less than to
+    /// begin with another rate.
+    fn is_going(&self) -> bool {
+        let is_near = || self.evidence.iter().any(|e| e.progress() >= NEAR);
+        self.verdict == Verdict::Open
+            && (self.probes() < self.allowance
+                || (self.probes() < self.allowance.saturating_mul(PATIENCE) && is_near()))
     }
 
     fn add(&mut self, place: Place, trials: &[Trial]) {
