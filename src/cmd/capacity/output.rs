@@ -267,7 +267,9 @@ fn share_of(target: &Target) -> String {
         Metric::Share(_) | Metric::Goodput => format!("{}{tenant}", target.metric.name()),
         Metric::Quantile(quantile) => {
             let of = if quantile.completed_only { "completed " } else { "" };
-            format!("{of}{}{tenant} within {}", quantile.of.name(), target.value(target.limit))
+            let text = target.to_string();
+            let bound = text.rsplit("≤ ").next().unwrap_or(&text);
+            format!("{of}{}{tenant} within {bound}", quantile.of.name())
         }
     }
 }
