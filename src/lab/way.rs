@@ -34,7 +34,6 @@ pub(crate) struct Gate {
 
 impl Way {
     /// Through a gateway with this policy, all else at its default.
-    #[cfg_attr(not(test), expect(dead_code, reason = "for the verbs that have no file to name a gateway in"))]
     pub(crate) fn gateway(rules: Rules, permits: u32) -> Self {
         let mut config = RawConfig::default();
         set_rules(&mut config, rules);
