@@ -5,7 +5,7 @@
 //! the first or in the last character, and that are known. The times of each kind are compared with those of unknown keys,
 //! without the slowest hundredth, which is the machine's. A |t| of 10 or more ends it with exit code 1.
 //!
-//! That a known key is found is no secret: its answer is another one. It is measured all the same.
+//! That a known key is found is no secret: its answer is another one. Its time is printed, and not judged.
 
 #![expect(clippy::unwrap_used, reason = "a benchmark that cannot go on stops")]
 
@@ -47,7 +47,8 @@ fn main() -> ExitCode {
     let mut worst = 0.0_f64;
     for (kind, sample) in KINDS.iter().zip(&times) {
         let t = welch(sample, &times[0]);
-        worst = worst.max(t.abs());
+        // Who has a right key learns that from the answer.
+        worst = if *kind == "known" { worst } else { worst.max(t.abs()) };
         let (mean, _) = moments(sample);
         say(&format!("{kind:<22} {:>8} samples {:>9.1} ns each   t {t:>7.2}", sample.len(), mean / EACH as f64));
     }
