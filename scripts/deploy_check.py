@@ -32,7 +32,9 @@ def main(said: str, save: str) -> None:
 
 def ask(listen: str) -> None:
     """One streamed answer, so that the histograms have something in them."""
-    body = json.dumps({"prompt": "a", "max_tokens": 3, "stream": True, "model": "m"}).encode()
+    models = json.load(urllib.request.urlopen(f"http://{listen}/v1/models", timeout=30))
+    model = models["data"][0]["id"]
+    body = json.dumps({"prompt": "a", "max_tokens": 3, "stream": True, "model": model}).encode()
     headers = {"content-type": "application/json"}
     request = urllib.request.Request(f"http://{listen}/v1/completions", body, headers)
     urllib.request.urlopen(request, timeout=30).read()

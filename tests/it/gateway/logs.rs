@@ -43,7 +43,7 @@ async fn no_level_logs_what_is_asked_answered_or_secret_and_each_line_is_a_bound
                 scheduled += 1;
             }
             3 => {
-                let failing = backend.call().await.respond(500, &[("x-why", ANSWER)]);
+                let failing = backend.call().await.respond(400, &[("x-why", ANSWER)]);
                 failing.chunk(ANSWER.as_bytes());
                 failing.finish();
                 scheduled += 1;
