@@ -5,6 +5,7 @@ mod change;
 mod check;
 mod credential;
 mod effective;
+mod files;
 mod keys;
 mod nets;
 mod policy;
@@ -30,6 +31,7 @@ use crate::tls::ListenerTls;
 
 pub use backends::{Backend, MAX_BACKENDS, MAX_MODELS, MAX_POOLS, Pool, PoolProfile, Watch, fnv};
 pub use credential::{Credential, Source};
+pub use files::Files;
 pub use keys::{Expiry, Key, Keys, MAX_KEYS};
 pub use nets::Net;
 pub use raw::{
@@ -46,7 +48,7 @@ pub struct Config {
     /// What holds for the whole life of a gateway.
     pub fixed: Fixed,
     /// The files that it was read from: once one of them changes, it is read again.
-    pub files: Vec<PathBuf>,
+    pub files: Files,
     /// Which backends serve what, at least one.
     pub pools: Vec<Pool>,
     /// The place of the pool of requests that name no model, where there are several.

@@ -1,14 +1,10 @@
 //! Replacing the configuration while the gateway runs: by a signal, by a change of its files, or by an operator.
 
-use std::collections::BTreeMap;
 use std::fmt;
-use std::fs;
-use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use crate::config::{Config, ConfigError};
+use crate::config::{Config, ConfigError, Files};
 use crate::live::ReloadError;
 use crate::proxy::Shared;
 
@@ -148,43 +144,23 @@ impl Shared {
     }
 }
 
-/// What tells a file from what it was before, its target's where it is a link, as those of Kubernetes are.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Print {
-    modified: (i64, i64),
-    size: u64,
-    place: (u64, u64),
-}
-
-fn print(file: &Path) -> Option<Print> {
-    let data = fs::metadata(file).ok()?;
-    Some(Print { modified: (data.mtime(), data.mtime_nsec()), size: data.size(), place: (data.dev(), data.ino()) })
-}
-
 /// Looks at the files of the configuration for ever, and reloads it once they have changed and then stayed the same
-/// for one more look, so that nothing is read while it is being written.
+/// for one more look, so that nothing is read while it is being written. What was refused is not tried again until
+/// the files change once more.
 pub(crate) async fn watch(shared: Arc<Shared>) {
-    let mut known = look(&shared).await;
-    let mut seen = known.clone();
+    let mut seen = shared.config().files.clone();
+    let mut refused: Option<Files> = None;
     loop {
         tokio::time::sleep(LOOK).await;
-        let now = look(&shared).await;
-        if now != known && now == seen {
+        let read = shared.config().files.clone();
+        let again = read.clone();
+        let Ok(now) = tokio::task::spawn_blocking(move || again.look_again()).await else { continue };
+        if now != read && now == seen && refused.as_ref() != Some(&now) {
             let reloading = Arc::clone(&shared);
             // Reading may be slow. How it went is in the log.
-            let _ = tokio::task::spawn_blocking(move || reloading.reload(Why::Files)).await;
-            // There may be other files now. What was read is what was seen before.
-            known = look(&shared).await;
-            for (file, print) in &now {
-                known.entry(file.clone()).and_modify(|known| *known = *print);
-            }
+            let went = tokio::task::spawn_blocking(move || reloading.reload(Why::Files)).await;
+            refused = (!matches!(went, Ok(Ok(())))).then(|| now.clone());
         }
         seen = now;
     }
-}
-
-async fn look(shared: &Shared) -> BTreeMap<PathBuf, Option<Print>> {
-    let files = shared.config().files.clone();
-    let look = move || files.into_iter().map(|file| (file.clone(), print(&file))).collect();
-    tokio::task::spawn_blocking(look).await.unwrap_or_default()
 }

@@ -19,6 +19,8 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
+use super::Files;
+
 pub use backends::{Affinity, Discovery, RawBackend, RawEngine, RawEngines, RawHealth, RawPool};
 pub(super) use file::is_file;
 pub use keys::RawKey;
@@ -98,5 +100,5 @@ pub struct RawConfig {
     pub reload: RawReload,
     /// The files that this was read from.
     #[serde(skip)]
-    pub files: Vec<PathBuf>,
+    pub files: Files,
 }

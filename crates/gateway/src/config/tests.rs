@@ -341,7 +341,7 @@ fn the_examples_are_valid_and_hold_the_published_tenants() {
     let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../config");
     let file = folder.join("gateway.example.toml");
     let mut plain = RawConfig::from_file(&file).unwrap().check().unwrap();
-    assert_eq!(std::mem::take(&mut plain.files), [file]);
+    assert!(std::mem::take(&mut plain.files).paths().eq([file.as_path()]));
     assert_eq!(plain, check(&BACKEND.replace("http://h:1", "http://127.0.0.1:8000")).unwrap());
 
     let keyed = RawConfig::from_file(&folder.join("keys.example.toml")).unwrap().check().unwrap();

@@ -1,12 +1,12 @@
 //! Reading configuration files.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
 use super::{RawConfig, RawTenant};
-use crate::config::{ConfigError, value};
+use crate::config::{ConfigError, Files, value};
 
 /// A file of tenants.
 #[derive(Deserialize)]
@@ -22,21 +22,22 @@ impl RawConfig {
     /// # Errors
     /// [`ConfigError::File`] names the file; then see [`RawConfig::from_toml`].
     pub fn from_file(path: &Path) -> Result<Self, ConfigError> {
-        let mut raw: Self = read_file(path)?;
-        raw.files.push(path.to_owned());
+        let mut files = Files::default();
+        let mut raw: Self = read_file(path, &mut files)?;
+        raw.files = files;
         let folder = path.parent().unwrap_or(Path::new(""));
         let of_pools = raw.pools.iter_mut().flatten().map(|p| &mut p.profile);
         let of_backends = raw.backends.iter_mut().flatten().map(|b| &mut b.profile);
         let profiles = of_pools.chain(of_backends).chain([&mut raw.predict.profile]);
         for profile in profiles.flatten().filter(|p| is_file(p)) {
             *profile = folder.join(&*profile).to_string_lossy().into_owned();
-            raw.files.push(PathBuf::from(&*profile));
+            raw.files.note(Path::new(&*profile));
         }
         raw.tls.beside(folder, &mut raw.files);
         for backend in raw.backends.iter_mut().flatten() {
             for file in [&mut backend.key_file, &mut backend.ca_file].into_iter().flatten() {
                 *file = folder.join(&*file);
-                raw.files.push(file.clone());
+                raw.files.note(file);
             }
         }
         raw.read_tenants(folder)?;
@@ -61,8 +62,7 @@ impl RawConfig {
             ));
         }
         let file = folder.join(file);
-        let read: TenantsFile = read_file(&file)?;
-        self.files.push(file);
+        let read: TenantsFile = read_file(&file, &mut self.files)?;
         self.tenants = Some(read.tenants);
         self.default_tenant = read.default_tenant;
         Ok(())
@@ -74,7 +74,8 @@ pub(in crate::config) fn is_file(profile: &str) -> bool {
     Path::new(profile).extension().is_some_and(|e| e == "toml")
 }
 
-fn read_file<T: DeserializeOwned>(path: &Path) -> Result<T, ConfigError> {
+fn read_file<T: DeserializeOwned>(path: &Path, files: &mut Files) -> Result<T, ConfigError> {
+    files.note(path);
     let wrong = |problem: String| ConfigError::File { path: path.to_owned(), problem };
     let text = std::fs::read_to_string(path).map_err(|e| wrong(e.to_string()))?;
     from_toml(&text).map_err(|e| wrong(e.to_string()))

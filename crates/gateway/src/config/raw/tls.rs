@@ -4,6 +4,8 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
+use crate::config::Files;
+
 /// TLS of the listener as it is written. Files are relative to this one.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -20,10 +22,10 @@ pub struct RawTls {
 
 impl RawTls {
     /// Looks for its files in a folder, and lists them.
-    pub(super) fn beside(&mut self, folder: &Path, files: &mut Vec<PathBuf>) {
+    pub(super) fn beside(&mut self, folder: &Path, files: &mut Files) {
         for file in [&mut self.cert, &mut self.key, &mut self.client_ca].into_iter().flatten() {
             *file = folder.join(&*file);
-            files.push(file.clone());
+            files.note(file);
         }
     }
 }
