@@ -28,7 +28,7 @@ pub(crate) fn parse_rates(text: &str) -> Result<Vec<f64>, String> {
                 if count >= MAX_VALUES as f64 {
                     return Err(format!("'{part}' has more than {MAX_VALUES} rates"));
                 }
-                rates.extend((0..=count as u32).map(|i| low + f64::from(i) * step));
+                rates.extend((0..=count as u32).map(|i| rounded(low + f64::from(i) * step)));
             }
             _ => return Err(form()),
         }
@@ -36,6 +36,11 @@ pub(crate) fn parse_rates(text: &str) -> Result<Vec<f64>, String> {
     rates.sort_by(f64::total_cmp);
     rates.dedup();
     if rates.len() > MAX_VALUES { Err(format!("more than {MAX_VALUES} rates")) } else { Ok(rates) }
+}
+
+/// Without what floats add: 8.4 and not 8.399999999999999.
+fn rounded(rate: f64) -> f64 {
+    (rate * 1e9).round() / 1e9
 }
 
 /// A queue budget: a time, or `none`.
@@ -95,7 +100,8 @@ mod tests {
     fn rates_are_values_and_ranges_with_both_ends() {
         assert_eq!(parse_rates("4:24:4").unwrap(), [4.0, 8.0, 12.0, 16.0, 20.0, 24.0]);
         assert_eq!(parse_rates("16,0.5:1.5:0.5,4").unwrap(), [0.5, 1.0, 1.5, 4.0, 16.0]);
-        assert_eq!(parse_rates("0.1:0.4:0.1").unwrap().len(), 4);
+        assert_eq!(parse_rates("0.1:0.4:0.1").unwrap(), [0.1, 0.2, 0.3, 0.4]);
+        assert_eq!(parse_rates("8.2:8.4:0.05").unwrap(), [8.2, 8.25, 8.3, 8.35, 8.4]);
         for wrong in ["4:24", "x", "0", "-1", "24:4:2", "1:2:0", "1:1e9:0.1"] {
             assert!(parse_rates(wrong).is_err(), "{wrong}");
         }

@@ -168,11 +168,25 @@ impl Check {
             each(&|r, s| own::streaming(r, s, beside.reader)).into_check(3),
             release.into_check(4),
         ];
+        let load = repeats.first().map_or_else(String::new, |r| crate::run_doc::load(&r.manifest));
+        Ok(Self { runs: summaries, places, ..Self::judged(title, load, rule, findings, checks, lacks) })
+    }
+
+    /// What findings and checks come to, without figures. `load` is what was offered, in a line; `lacks` are what the
+    /// release still needs.
+    pub(crate) fn judged(
+        title: &str,
+        load: String,
+        rule: &Rule,
+        findings: Vec<Finding>,
+        checks: [Checked; 5],
+        lacks: Vec<release::Lack>,
+    ) -> Self {
         let judged = verdict::judge(&findings, &checks, lacks);
-        Ok(Self {
+        Self {
             format: 1,
             title: title.to_owned(),
-            load: repeats.first().map_or_else(String::new, |r| crate::run_doc::load(&r.manifest)),
+            load,
             verdict: judged.verdict,
             invalid: judged.invalid,
             sentence: judged.sentence,
@@ -181,10 +195,10 @@ impl Check {
             default_target: rule.targets.is_empty(),
             findings,
             checks,
-            runs: summaries,
+            runs: Vec::new(),
             exports: Vec::new(),
-            places,
-        })
+            places: Vec::new(),
+        }
     }
 }
 

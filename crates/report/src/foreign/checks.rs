@@ -6,7 +6,6 @@ use super::{Export, Process};
 use crate::check::evaluate::evaluate;
 use crate::check::evidence::{Gathered, Mark};
 use crate::check::release::{Lack, repeats, spread};
-use crate::check::verdict::judge;
 use crate::check::{Check, CheckError, Finding, MAX_REPEATS, Rule};
 use crate::fmt;
 use elasticserve_core::slo::Slo;
@@ -65,23 +64,8 @@ impl Check {
             each(&streaming).into_check(3),
             release.into_check(4),
         ];
-        let judged = judge(&findings, &checks, lacks);
-        Ok(Self {
-            format: 1,
-            title: title.to_owned(),
-            load: told(&exports[0], &figures[0]),
-            verdict: judged.verdict,
-            invalid: judged.invalid,
-            sentence: judged.sentence,
-            needed: judged.needed,
-            confidence: rule.confidence,
-            default_target: rule.targets.is_empty(),
-            findings,
-            checks,
-            runs: Vec::new(),
-            exports: figures,
-            places: Vec::new(),
-        })
+        let load = told(&exports[0], &figures[0]);
+        Ok(Self { exports: figures, ..Self::judged(title, load, rule, findings, checks, lacks) })
     }
 }
 
