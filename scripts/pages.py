@@ -13,6 +13,8 @@ PHONE = 390
 WIDE = 1280
 LIMIT_S = 120
 EVIL = "<script>alert(1)</script>|`x`[a](http://evil.example)"
+# Of a request that is the browser's own.
+NO_ORIGIN = "not an origin"
 OVERLOAD = "--request-rate 16 --num-prompts 200 --isl 256 --osl 64 --seed 7".split()
 LIMITS = "--goodput ttft:1000 tpot:100 e2el:15000".split()
 GATEWAY = "--permits 32 --queue-budget 750ms".split()
@@ -84,14 +86,27 @@ def chromium(profile, *arguments):
 
 
 def requests(netlog):
-    """The addresses that were asked for."""
+    """The addresses that a page asked for. What the browser asks for itself, about updates and the time, has no origin."""
     text = netlog.read_text()
     try:
         log = json.loads(text)
     except json.JSONDecodeError:
         log = json.loads(text.rstrip().rstrip(",") + "]}")
-    urls = {event.get("params", {}).get("url") for event in log["events"]}
-    return {url for url in urls if url}
+    asked = [event.get("params", {}) for event in log["events"]]
+    return {params["url"] for params in asked if "url" in params and params.get("initiator", NO_ORIGIN) != NO_ORIGIN}
+
+
+def outside(netlog):
+    """Those of them that are not for a file."""
+    return [url for url in requests(netlog) if not url.startswith(("file:", "data:", "about:", "chrome"))]
+
+
+def finds_what_is_outside(folder):
+    """Whether a page that asks for something outside is found out."""
+    page, netlog = folder / "canary.html", folder / "netlog.json"
+    page.write_text('<!doctype html><img alt="" src="http://127.0.0.1:9/canary.png">')
+    chromium(folder / "profile", "--virtual-time-budget=10000", f"--log-net-log={netlog}", "--dump-dom", page.as_uri())
+    return any("canary.png" in url for url in outside(netlog))
 
 
 def look(page, folder, mode, width, dark, problems):
@@ -110,9 +125,8 @@ def look(page, folder, mode, width, dark, problems):
     for line in err.splitlines():
         if ":CONSOLE" in line:
             wrong(f"said on the console: {line}")
-    outside = [url for url in requests(netlog) if not url.startswith(("file:", "data:", "about:", "chrome"))]
-    if outside:
-        wrong(f"asked for {outside}")
+    if asked := outside(netlog):
+        wrong(f"asked for {asked}")
     found = re.search(r"FOUND(.*?)DNUOF", out, re.S)
     if not found:
         wrong("could not be looked at")
@@ -150,6 +164,8 @@ def main():
         folder = kept or Path(scratch) / "pages"
         folder.mkdir(parents=True, exist_ok=True)
         scratch = Path(scratch)
+        if not finds_what_is_outside(scratch):
+            problems.append("a page that asks for something outside was not found out")
         pages = make(str(binary), root, folder)
         for page in pages:
             for mode, width, dark in [("light", WIDE, False), ("dark", WIDE, True), ("phone", PHONE, False)]:
