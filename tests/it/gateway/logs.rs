@@ -56,7 +56,7 @@ async fn no_level_logs_what_is_asked_answered_or_secret_and_each_line_is_a_bound
             }
             _ => refused += 1,
         }
-        soon("it ends", asking.join_next()).await.unwrap().unwrap();
+        soon(&format!("request {n} ends"), asking.join_next()).await.unwrap().unwrap();
     }
     let metrics = gateway.get("/metrics").await.1;
     let state = gateway.get("/admin/state").await.1;

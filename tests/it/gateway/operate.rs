@@ -14,7 +14,10 @@ async fn started() -> (Process, Backend) {
         "[[backends]]\nurl = 'http://{addr}'\npermits = 1\n[queue]\norder = 'wfq'\n\
          [[tenants]]\nname = 'gold'\n[[tenants]]\nname = 'batch'\n[reload]\nwatch = false\n"
     );
-    (Process::start(&text, &[], &[]).await, backend)
+    let gateway = Process::start(&text, &[], &[]).await;
+    // From its first probe on the state stands still.
+    gateway.until_metric(&format!("elasticserve_backend_up{{pool=\"default\",backend=\"{addr}\"}}"), 1.0).await;
+    (gateway, backend)
 }
 
 fn read(answer: &(u16, String)) -> Value {

@@ -61,8 +61,12 @@ impl Process {
         std::fs::rename(&new, &self.file).unwrap();
     }
 
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id().unwrap()
+    }
+
     pub(crate) async fn signal(&self, name: &str) {
-        let id = self.child.id().unwrap().to_string();
+        let id = self.pid().to_string();
         assert!(Command::new("kill").args(["-s", name, &id]).status().await.unwrap().success());
     }
 

@@ -7,10 +7,10 @@ use elasticserve_core::rng::{Random, Stream};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::task::JoinSet;
 
-use super::program::Program;
 use crate::support::backend::{Backend, header};
 use crate::support::client::{Client, completion, post};
 use crate::support::gateway::Piped;
+use crate::support::process::Process;
 use crate::support::{soon, until};
 
 const HEAD: &str = "POST /v1/completions HTTP/1.1\r\nhost: g\r\n";
@@ -107,10 +107,11 @@ async fn a_thousand_bodies_take_no_more_memory_than_their_budget() {
     const BODY: usize = 1 << 20;
     const BUDGET: u64 = 128 << 20;
     let (mut backend, addr) = Backend::on_tcp().await;
-    let program = Program::start(&format!(
+    let text = format!(
         "[[backends]]\nurl = 'http://{addr}'\npermits = 1\n[queue]\ndepth = 2000\nbytes = 2000000000\n\
          [limits]\nbody_bytes = {BODY}\nbody_memory = {BUDGET}\n"
-    ));
+    );
+    let program = Process::start(&text, &[], &[]).await;
     let before = peak_memory(program.pid());
     let prompt = "x".repeat(BODY - 64);
     let body = format!(r#"{{"prompt":"{prompt}","max_tokens":1}}"#);
@@ -140,24 +141,15 @@ async fn a_thousand_bodies_take_no_more_memory_than_their_budget() {
     let peak = peak_memory(program.pid()) - before;
     assert!(peak <= BUDGET * 3 / 2, "{} MiB of {} MiB", peak >> 20, BUDGET >> 20);
     assert!(peak >= BUDGET * 3 / 4, "only {} MiB: the bodies were not there", peak >> 20);
-    let held: u64 = program.metric("elasticserve_body_memory_bytes").await;
+    let held = program.metric("elasticserve_body_memory_bytes").await.unwrap() as u64;
     assert!((BUDGET - (2 << 20)..=BUDGET).contains(&held), "{held}");
     // As soon as they are gone there is room again.
     asking.shutdown().await;
     drop(running);
-    until_free(&program).await;
+    program.until_metric("elasticserve_body_memory_bytes", 0.0).await;
     let (answer, ()) =
         tokio::join!(Client::tcp(program.data).await.send(completion("")), async { backend.call().await.json("{}") });
     assert_eq!(answer.unwrap().status, 200);
-}
-
-async fn until_free(program: &Program) {
-    soon("the memory is free", async {
-        while program.metric("elasticserve_body_memory_bytes").await > 0 {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-    })
-    .await;
 }
 
 #[tokio::test(start_paused = true)]

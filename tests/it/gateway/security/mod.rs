@@ -5,7 +5,6 @@ mod flood;
 mod headers;
 mod heads;
 mod keys;
-mod program;
 mod reloads;
 mod tls;
 
