@@ -34,7 +34,12 @@ async fn no_level_logs_what_is_asked_answered_or_secret_and_each_line_is_a_bound
         request.headers_mut().insert("authorization", format!("Bearer {KEY}").parse().unwrap());
         request.headers_mut().insert("x-custom", PROMPT.parse().unwrap());
         let mut asking = JoinSet::new();
-        asking.spawn(async move { Client::tcp(data).await.send(request).await.unwrap().rest().await });
+        let (begun, begins) = tokio::sync::oneshot::channel();
+        asking.spawn(async move {
+            let mut answer = Client::tcp(data).await.send(request).await.unwrap();
+            let _ = begun.send(());
+            answer.rest().await
+        });
         match n % 5 {
             0 => {
                 let streaming = backend.call().await.stream();
@@ -51,6 +56,8 @@ async fn no_level_logs_what_is_asked_answered_or_secret_and_each_line_is_a_bound
             4 => {
                 let breaking = backend.call().await.stream();
                 breaking.chunk(format!("data: {ANSWER}").as_bytes());
+                // Without an answer that has begun, the request would be sent once more.
+                soon("the answer begins", begins).await.unwrap();
                 breaking.break_off();
                 scheduled += 1;
             }
