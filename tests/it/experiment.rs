@@ -63,3 +63,20 @@ name = 'budget'
 policy = 'fcfs+budget:100ms'
 permits = 4
 ";
+
+/// A gateway that goes by a profile of its own, in a file beside the experiment's, while it is run from elsewhere.
+#[test]
+fn files_that_a_gateway_in_the_file_names_lie_beside_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let profile = Path::new(env!("CARGO_MANIFEST_DIR")).join("config/engines/gb10-qwen3-8b-fp8.toml");
+    std::fs::copy(profile, folder.path().join("own.toml")).unwrap();
+    let arm = "[[arms]]\nname = 'predict'\npolicy = 'least-slack+predict'\n";
+    let everywhere = format!("{SMALL}{arm}[gateway.predict]\nprofile = 'own.toml'\n");
+    let of_the_arm = format!("{SMALL}{arm}gateway = {{ predict = {{ profile = 'own.toml' }} }}\n");
+    for (name, text) in [("all.toml", everywhere), ("arm.toml", of_the_arm)] {
+        let file = write(folder.path(), name, &text);
+        let runs = folder.path().join(name.replace(".toml", "-runs"));
+        let found = findings(&[file.to_str().unwrap(), "--sim", "--result-dir", runs.to_str().unwrap()], 0);
+        assert!(found["runs"].as_array().unwrap().iter().any(|run| run["arm"] == "predict"), "{found}");
+    }
+}

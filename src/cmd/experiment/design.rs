@@ -242,7 +242,7 @@ fn gate(place: usize, arm: &RawArm, all: &RawExperiment, folder: &Path) -> Resul
         (Some(_), Some(_)) => return Err(format!("{}: does not go with gateway", key("gateway_file"))),
         (Some(own), None) => {
             leaves_the_stand_alone(&key("gateway"), own)?;
-            own.clone()
+            written_in(folder, own)
         }
         (None, Some(file)) => {
             let path = folder.join(file);
@@ -250,7 +250,7 @@ fn gate(place: usize, arm: &RawArm, all: &RawExperiment, folder: &Path) -> Resul
             // Its servers and addresses are those of another place.
             RawConfig { listen: None, admin: None, backends: None, ..read }
         }
-        (None, None) => all.gateway.clone().unwrap_or_default(),
+        (None, None) => all.gateway.as_ref().map_or_else(RawConfig::default, |all| written_in(folder, all)),
     };
     if let Some(text) = &arm.policy {
         let rules: Rules = text.parse().map_err(|e| format!("{}: '{text}': {e}", key("policy")))?;
@@ -261,6 +261,13 @@ fn gate(place: usize, arm: &RawArm, all: &RawExperiment, folder: &Path) -> Resul
         return Err(format!("{}: must be 1 or more", key("permits")));
     }
     Ok(Gate { config, permits })
+}
+
+/// A configuration whose files lie beside the experiment's.
+fn written_in(folder: &Path, config: &RawConfig) -> RawConfig {
+    let mut config = config.clone();
+    config.beside(folder);
+    config
 }
 
 /// Listeners and backends are made anew for every run.

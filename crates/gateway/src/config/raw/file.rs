@@ -26,22 +26,27 @@ impl RawConfig {
         let mut raw: Self = read_file(path, &mut files)?;
         raw.files = files;
         let folder = path.parent().unwrap_or(Path::new(""));
-        let of_pools = raw.pools.iter_mut().flatten().map(|p| &mut p.profile);
-        let of_backends = raw.backends.iter_mut().flatten().map(|b| &mut b.profile);
-        let profiles = of_pools.chain(of_backends).chain([&mut raw.predict.profile]);
-        for profile in profiles.flatten().filter(|p| is_file(p)) {
-            *profile = folder.join(&*profile).to_string_lossy().into_owned();
-            raw.files.note(Path::new(&*profile));
-        }
-        raw.tls.beside(folder, &mut raw.files);
-        for backend in raw.backends.iter_mut().flatten() {
-            for file in [&mut backend.key_file, &mut backend.ca_file].into_iter().flatten() {
-                *file = folder.join(&*file);
-                raw.files.note(file);
-            }
-        }
+        raw.beside(folder);
         raw.read_tenants(folder)?;
         Ok(raw)
+    }
+
+    /// Takes the files that it names, but for the tenants', from a folder: that of the file in which it is written.
+    pub fn beside(&mut self, folder: &Path) {
+        let of_pools = self.pools.iter_mut().flatten().map(|p| &mut p.profile);
+        let of_backends = self.backends.iter_mut().flatten().map(|b| &mut b.profile);
+        let profiles = of_pools.chain(of_backends).chain([&mut self.predict.profile]);
+        for profile in profiles.flatten().filter(|p| is_file(p)) {
+            *profile = folder.join(&*profile).to_string_lossy().into_owned();
+            self.files.note(Path::new(&*profile));
+        }
+        self.tls.beside(folder, &mut self.files);
+        for backend in self.backends.iter_mut().flatten() {
+            for file in [&mut backend.key_file, &mut backend.ca_file].into_iter().flatten() {
+                *file = folder.join(&*file);
+                self.files.note(file);
+            }
+        }
     }
 
     /// Reads the text of a configuration file.
