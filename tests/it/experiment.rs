@@ -71,7 +71,8 @@ fn files_that_a_gateway_in_the_file_names_lie_beside_it() {
     let profile = Path::new(env!("CARGO_MANIFEST_DIR")).join("config/engines/gb10-qwen3-8b-fp8.toml");
     std::fs::copy(profile, folder.path().join("own.toml")).unwrap();
     let arm = "[[arms]]\nname = 'predict'\npolicy = 'least-slack+predict'\n";
-    let everywhere = format!("{SMALL}{arm}[gateway.predict]\nprofile = 'own.toml'\n");
+    let all_predict = SMALL.replace("fcfs+budget:100ms", "wfq+predict");
+    let everywhere = format!("{all_predict}{arm}[gateway.predict]\nprofile = 'own.toml'\n");
     let of_the_arm = format!("{SMALL}{arm}gateway = {{ predict = {{ profile = 'own.toml' }} }}\n");
     for (name, text) in [("all.toml", everywhere), ("arm.toml", of_the_arm)] {
         let file = write(folder.path(), name, &text);
