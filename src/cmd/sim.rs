@@ -10,6 +10,8 @@ mod run;
 mod single_worker;
 mod sweep;
 
+pub(crate) use reproduce::{short, signed};
+
 use std::process::ExitCode;
 
 use clap::Subcommand;

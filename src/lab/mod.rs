@@ -49,7 +49,7 @@ use live::Live;
 pub(crate) use simulate::{simulated_manifest, write_simulation};
 pub(crate) use simulator::Simulator;
 pub(crate) use terms::{Salt, Terms};
-pub(crate) use way::{Gate, Way, plan_policies, set_rules};
+pub(crate) use way::{Gate, Way, plan_policies};
 
 /// What answers.
 #[derive(Clone, Debug)]

@@ -2,7 +2,7 @@
 
 use std::net::{Ipv4Addr, SocketAddr};
 
-use elasticserve_core::sched::{Admission, Order, Rules, TenantPolicy};
+use elasticserve_core::sched::{Order, Rules, TenantPolicy};
 use elasticserve_core::slo::Slo;
 use elasticserve_core::work::PlanTenant;
 use elasticserve_gateway::config::{Config, RawAdmission, RawBackend, RawConfig, RawPredict, RawSlo, RawTenant};
@@ -36,7 +36,7 @@ impl Way {
     /// Through a gateway with this policy, all else at its default.
     pub(crate) fn gateway(rules: Rules, permits: u32) -> Self {
         let mut config = RawConfig::default();
-        set_rules(&mut config, rules);
+        config.queue.set_rules(rules);
         Self::Gateway(Box::new(Gate { config, permits }))
     }
 }
@@ -69,25 +69,6 @@ impl Gate {
     pub(crate) fn takes_costs_of_the_stand(&self) -> bool {
         goes_by_costs(&self.config) && says_no_costs(&self.config.predict)
     }
-}
-
-/// Puts a policy into a configuration.
-pub(crate) fn set_rules(raw: &mut RawConfig, rules: Rules) {
-    let queue = &mut raw.queue;
-    queue.order = Some(rules.order);
-    (queue.budget, queue.fairness) = (None, None);
-    queue.admission = Some(match rules.admission {
-        Admission::None => RawAdmission::None,
-        Admission::Budget(budget) => {
-            queue.budget = Some(budget.exact());
-            RawAdmission::Budget
-        }
-        Admission::Predict => RawAdmission::Predict,
-        Admission::Price(fairness) => {
-            queue.fairness = Some(fairness);
-            RawAdmission::Price
-        }
-    });
 }
 
 /// What a configuration says of each of the plan's tenants. The gateway treats a tenant that it does not know as its

@@ -13,7 +13,7 @@ use elasticserve_gateway::config::{Config, RawConfig};
 use super::published::Published;
 use super::raw::{RawArm, RawExperiment, RawOrder, RawPrimed, RawRecorded, RawSalt, RawVllmBench, RawWorkload, Time};
 use crate::cmd::load::scenario::{RunPart, TargetPart, WorkPart};
-use crate::lab::{Gate, Way, set_rules};
+use crate::lab::{Gate, Way};
 
 /// What is wrong, after the key that it is wrong with.
 pub(super) type Wrong = String;
@@ -254,7 +254,7 @@ fn gate(place: usize, arm: &RawArm, all: &RawExperiment, folder: &Path) -> Resul
     };
     if let Some(text) = &arm.policy {
         let rules: Rules = text.parse().map_err(|e| format!("{}: '{text}': {e}", key("policy")))?;
-        set_rules(&mut config, rules);
+        config.queue.set_rules(rules);
     }
     let permits = arm.permits.or(all.permits).unwrap_or(Config::DEFAULT_PERMITS);
     if permits == 0 {

@@ -7,6 +7,7 @@ use elasticserve_report::grid;
 
 use super::findings::{ArmFindings, Findings, PublishedFindings, WorkloadFindings};
 use super::published::Beside;
+use crate::cmd::sim::{short, signed};
 
 const MISSING: &str = "–";
 
@@ -216,22 +217,6 @@ fn published_row(value: &Beside) -> (String, Vec<String>) {
     let n = value.pairs.unwrap_or(1).to_string();
     let name = format!("{}, {}{seed}: {}", value.workload, value.arm, value.name);
     (name, vec![interval(value.published, value.published_interval), here, deviation, n, mark.to_owned()])
-}
-
-/// With the decimals of the published tables: none from a thousand on, else up to three.
-fn short(value: f64) -> String {
-    let decimals = match value.abs() {
-        v if v >= 1000.0 => 1,
-        v if v >= 10.0 => 2,
-        _ => 3,
-    };
-    let text = format!("{value:.decimals$}");
-    if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.').to_owned() } else { text }
-}
-
-fn signed(value: f64) -> String {
-    let text = short(value);
-    if value > 0.0 { format!("+{text}") } else { text }
 }
 
 fn runs(findings: &Findings) -> Table {

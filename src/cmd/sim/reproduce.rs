@@ -94,14 +94,14 @@ fn text(report: &Report) -> String {
 
 fn line(cell: &Cell) -> (String, Vec<String>) {
     let name = format!("{} {}", cell.row, cell.column);
-    let value = |v: Option<f64>| v.map_or_else(|| "–".to_owned(), number);
+    let value = |v: Option<f64>| v.map_or_else(|| "–".to_owned(), short);
     let (error, tolerance) = match cell.rule {
         Rule::Relative(most) => {
-            (cell.error.map(|e| format!("{:+.1}%", e * 100.0)), format!("{}%", number(most * 100.0)))
+            (cell.error.map(|e| format!("{:+.1}%", e * 100.0)), format!("{}%", short(most * 100.0)))
         }
-        Rule::Absolute(most) => (cell.error.map(signed), number(most)),
+        Rule::Absolute(most) => (cell.error.map(signed), short(most)),
         Rule::Sign => (cell.error.map(signed), "sign".to_owned()),
-        Rule::Within(low, high) => (cell.error.map(signed), format!("{} to {}", number(low), number(high))),
+        Rule::Within(low, high) => (cell.error.map(signed), format!("{} to {}", short(low), short(high))),
         Rule::Shown => (cell.error.map(signed), "–".to_owned()),
     };
     let mark = match (cell.rule, cell.ok) {
@@ -114,7 +114,7 @@ fn line(cell: &Cell) -> (String, Vec<String>) {
 }
 
 /// A number with at most three decimals, fewer the larger it is.
-fn number(value: f64) -> String {
+pub(crate) fn short(value: f64) -> String {
     let decimals = match value.abs() {
         v if v >= 1000.0 => 1,
         v if v >= 10.0 => 2,
@@ -124,8 +124,8 @@ fn number(value: f64) -> String {
     if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.').to_owned() } else { text }
 }
 
-fn signed(value: f64) -> String {
-    let text = number(value);
+pub(crate) fn signed(value: f64) -> String {
+    let text = short(value);
     if value > 0.0 { format!("+{text}") } else { text }
 }
 
@@ -147,7 +147,7 @@ fn worth(models: &[(String, Report)]) -> String {
         rows.push(each(&format!("worst {}", column.name()), &|r| percent(r.worst(column))));
     }
     for column in [Column::Completed, Column::SloPassing, Column::PeakConcurrency] {
-        rows.push(each(&format!("worst {}", column.name()), &|r| r.worst(column).map_or("–".to_owned(), number)));
+        rows.push(each(&format!("worst {}", column.name()), &|r| r.worst(column).map_or("–".to_owned(), short)));
     }
     let text = grid("without the rule", &columns, &rows);
     text + "\nThe loss is the sum of (error / tolerance)² over all cells that have a tolerance; the other parameters \

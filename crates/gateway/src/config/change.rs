@@ -3,8 +3,28 @@
 use elasticserve_core::sched::{Admission, Order, Rules};
 
 use super::policy::compares_costs;
-use super::raw::{RawAdmission, RawConfig, RawPredict};
+use super::raw::{RawAdmission, RawConfig, RawPredict, RawQueue};
 use super::{ConfigError, value};
+
+impl RawQueue {
+    /// Puts an order and an admission in the place of its own.
+    pub fn set_rules(&mut self, rules: Rules) {
+        self.order = Some(rules.order);
+        (self.budget, self.fairness) = (None, None);
+        self.admission = Some(match rules.admission {
+            Admission::None => RawAdmission::None,
+            Admission::Budget(budget) => {
+                self.budget = Some(budget.exact());
+                RawAdmission::Budget
+            }
+            Admission::Predict => RawAdmission::Predict,
+            Admission::Price(fairness) => {
+                self.fairness = Some(fairness);
+                RawAdmission::Price
+            }
+        });
+    }
+}
 
 impl RawConfig {
     /// Goes by another policy; what was said for the one before and is of no use to this one is left out, as a file
@@ -13,21 +33,8 @@ impl RawConfig {
         let shadow: Option<Rules> = self.queue.shadow.as_deref().and_then(|text| text.parse().ok());
         let predicted = matches!(self.queue.admission, Some(RawAdmission::Predict | RawAdmission::Price))
             || shadow.is_some_and(|s| s.admission.predicts());
+        self.queue.set_rules(rules);
         let queue = &mut self.queue;
-        queue.order = Some(rules.order);
-        (queue.budget, queue.fairness) = (None, None);
-        queue.admission = Some(match rules.admission {
-            Admission::None => RawAdmission::None,
-            Admission::Budget(budget) => {
-                queue.budget = Some(budget.exact());
-                RawAdmission::Budget
-            }
-            Admission::Predict => RawAdmission::Predict,
-            Admission::Price(fairness) => {
-                queue.fairness = Some(fairness);
-                RawAdmission::Price
-            }
-        });
         let all: Vec<Rules> = [Some(rules), shadow].into_iter().flatten().collect();
         if !all.iter().any(|r| r.order == Order::Priority) {
             queue.guard = None;
