@@ -20,7 +20,8 @@ const STEPS: CostModel = CostModel {
     idle_tpot: Span::from_nanos(2),
 };
 
-const STALL: Stall = Stall { per_token_ms: 1e-15, free_tokens: 100.0, attention_ms: 0.0, kv_ms_per_token: 1e-9 };
+const STALL: Stall =
+    Stall { per_token_ms: 1e-15, free_tokens: 100.0, attention_ms: 0.0, kv_ms_per_token: 1e-9, sequence_ms: 0.0 };
 
 /// Random settings: few permits, small bounds and short budgets, so that every limit is met often.
 pub(super) fn settings(random: &mut Random) -> Settings {

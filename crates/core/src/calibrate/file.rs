@@ -60,10 +60,12 @@ impl Calibration {
         let lengths = "no cost of a prompt can be told from so few lengths";
         let beside = "not known apart: no prompt was computed beside running answers; it is part of the overhead";
         let kv = "contexts were too much alike to tell";
+        let alike = "no cost of a sequence as such was seen";
         let bend = "the curve shows only with six lengths or more, up to 512 tokens and beyond";
         vec![
             of("base_ms", profile.base_ms, "ms", Some(fitted.base), "a step that only streams the weights", ""),
             of("kv_ms_per_token", profile.kv_ms_per_token, "ms", fitted.kv, "by KV token read", kv),
+            of("sequence_ms", profile.sequence_ms, "ms", fitted.sequence, "by sequence that decodes", alike),
             of(
                 "prefill_step_ms",
                 profile.prefill_step_ms,

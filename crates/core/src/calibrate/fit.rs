@@ -30,6 +30,8 @@ pub struct Fitted {
     pub base: Estimate,
     /// By KV token, in ms.
     pub kv: Option<Estimate>,
+    /// By sequence that decodes, beside its KV cache, in ms; only where it is there beyond doubt and is not small.
+    pub sequence: Option<Estimate>,
     /// What a step with any prefill takes more, in ms; known only from steps that decode beside it.
     pub prefill_step: Option<Estimate>,
     /// By prompt token beyond the roof, in ms.
@@ -62,12 +64,29 @@ const CURVE: usize = 6;
 const LONG: u32 = 512;
 /// KV tokens that points must lie apart for the slope to show.
 const KV_RANGE: f64 = 256.0;
+/// Sequences at once from which on their own cost can be told.
+const CROWD: u32 = 4;
+/// The part of a step that streams weights which the cost of most sequences seen together must be, to be one.
+const OF_BASE: f64 = 0.05;
 
 impl Fitted {
     /// Fits the points, whose [`Point::fitted`] is set; `None` if there are no first tokens or no steps.
     #[must_use]
     pub fn of(points: &mut [Point], seed: u64) -> Option<Self> {
         let used = used(points)?;
+        let most = points.iter().filter(|p| p.kind == Kind::Decode).map(|p| p.decoding).max().unwrap_or(0);
+        if most >= CROWD && used[Column::Kv as usize] {
+            let mut with = used;
+            with[Column::Sequence as usize] = true;
+            let found = Self::of_columns(points, with, seed);
+            if found.sequence.is_some_and(|cost| cost.is_felt(OF_BASE * found.base.value / f64::from(most))) {
+                return Some(found);
+            }
+        }
+        Some(Self::of_columns(points, used, seed))
+    }
+
+    fn of_columns(points: &mut [Point], used: [bool; COLUMNS], seed: u64) -> Self {
         let mut equations = equations(points);
         let knots: Vec<f64> = points.iter().filter(|p| p.kind == Kind::First).map(|p| f64::from(p.prefill)).collect();
         let found = robust(&mut equations, |all| solve(all, used, &knots));
@@ -81,16 +100,17 @@ impl Fitted {
         let known = |c: Column| used[c as usize].then(|| column(c));
         let roof = estimate(&|c: &Coefficients| c.roof);
         let first = |c: &Coefficients| c.values[Column::Around as usize] + c.values[Column::Prefill as usize];
-        Some(Self {
+        Self {
             base: column(Column::Base),
             kv: known(Column::Kv),
+            sequence: known(Column::Sequence),
             prefill_step: known(Column::Prefill),
             prefill_token: known(Column::Token),
             roof: used[Column::Token as usize].then_some(roof),
             attention: known(Column::Attention),
             around: column(Column::Around),
             first_token: estimate(&first),
-        })
+        }
     }
 }
 
@@ -113,6 +133,11 @@ fn robust(equations: &mut [Equation], solve: impl Fn(&[Equation]) -> Coefficient
 }
 
 impl Estimate {
+    /// Whether it is above `least`, and surely above 0 as far as its interval is known.
+    fn is_felt(&self, least: f64) -> bool {
+        self.value > least && self.interval.is_none_or(|(low, _)| low > 0.0)
+    }
+
     fn new(value: f64, mut resampled: Vec<f64>) -> Self {
         if resampled.len() < 2 {
             return Self { value, error: None, interval: None };
@@ -137,6 +162,7 @@ fn used(points: &[Point]) -> Option<[bool; COLUMNS]> {
     let kvs = || points.iter().filter(|p| p.kind != Kind::First).map(|p| p.kv);
     let range = kvs().fold(0.0, f64::max) - kvs().fold(f64::INFINITY, f64::min);
     let mut used = [true; COLUMNS];
+    used[Column::Sequence as usize] = false;
     used[Column::Kv as usize] = range >= KV_RANGE;
     used[Column::Prefill as usize] = of(Kind::Mixed).count() > 0;
     used[Column::Token as usize] = lengths > 2;
@@ -157,7 +183,7 @@ fn equations(points: &[Point]) -> Vec<Equation> {
         let prefill = if p.kind == Kind::Decode { 0.0 } else { 1.0 };
         let thousands = f64::from(p.prefill) / 1000.0;
         Equation {
-            factors: [around, 1.0, p.kv, prefill, 0.0, thousands * thousands],
+            factors: [around, 1.0, p.kv, f64::from(p.decoding), prefill, 0.0, thousands * thousands],
             bent: (p.kind != Kind::Decode).then(|| f64::from(p.prefill + p.decoding)),
             measured: p.ms,
             error,

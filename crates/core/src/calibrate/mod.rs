@@ -72,8 +72,6 @@ pub struct Calibration {
     /// First tokens as a straight line over the lengths of prompts: what a cost model in two numbers would be. Of lone
     /// requests, by all tokens of the prompt, cached or not.
     pub line: Option<Line>,
-    /// What a sequence costs a step, beyond its KV cache, in ms: the model has no such cost, so it is part of the others.
-    pub by_sequence: Option<f64>,
     /// How many sequences run at once.
     pub seats: Option<Seats>,
     /// What loads of several requests at once showed.
@@ -155,7 +153,6 @@ impl Calibration {
         let cache = Cache::of(trials, |tokens| fitted.prompt_cost(tokens));
         Ok(Self {
             line: Line::through(&seen.firsts),
-            by_sequence: by_sequence(&points, &fitted),
             seats,
             knee: seats.and_then(|seats| seats::knee(&crowds, seats, alone(&seen))),
             pipeline_depth: depth(&seen, &fitted),
@@ -182,6 +179,7 @@ impl Calibration {
             // A profile's step takes some time, whatever the noise of an instant server says.
             base_ms: fitted.base.value.max(1e-6),
             kv_ms_per_token: of(fitted.kv),
+            sequence_ms: of(fitted.sequence),
             prefill_step_ms: of(fitted.prefill_step),
             prefill_ms_per_token: of(fitted.prefill_token),
             roof_tokens: of(fitted.roof),
@@ -239,19 +237,6 @@ impl Line {
 fn alone(seen: &Observations) -> Option<f64> {
     let steps = seen.steps.iter().filter(|s| s.prefill == 0 && s.decoding == 1);
     median_of(steps.map(|s| 1000.0 / s.ms))
-}
-
-/// What a further sequence costs a step by the residuals of steps that decode: the slope of what is left over sequences.
-fn by_sequence(points: &[Point], fitted: &Fitted) -> Option<f64> {
-    let decode: Vec<&Point> = points.iter().filter(|p| p.kind == Kind::Decode).collect();
-    let most = decode.iter().map(|p| p.decoding).max().filter(|most| *most >= 4)?;
-    let lone = median_of(decode.iter().filter(|p| p.decoding == 1).map(|p| p.ms - kv_cost(p, fitted)))?;
-    let many = median_of(decode.iter().filter(|p| p.decoding == most).map(|p| p.ms - kv_cost(p, fitted)))?;
-    Some((many - lone) / f64::from(most - 1))
-}
-
-fn kv_cost(point: &Point, fitted: &Fitted) -> f64 {
-    fitted.kv.map_or(0.0, |kv| kv.value) * point.kv
 }
 
 /// How many steps end between the moment at which a request reaches the engine and its first token: one more than are

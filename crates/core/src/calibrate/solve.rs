@@ -22,6 +22,8 @@ pub(super) enum Column {
     Base,
     /// KV tokens.
     Kv,
+    /// Sequences that decode.
+    Sequence,
     /// 1 where a prompt is computed.
     Prefill,
     /// Tokens beyond the bend, where a prompt is computed.
@@ -30,7 +32,7 @@ pub(super) enum Column {
     Attention,
 }
 
-pub(super) const COLUMNS: usize = 6;
+pub(super) const COLUMNS: usize = 7;
 
 /// One equation: a measured value and what it is made of.
 #[derive(Copy, Clone, Debug, PartialEq)]
@@ -192,20 +194,20 @@ fn normal(matrix: &[[f64; COLUMNS]; COLUMNS], right: &[f64; COLUMNS], set: u32) 
 mod tests {
     use super::*;
 
-    const TRUE: Coefficients = Coefficients { values: [13.0, 40.0, 0.0003, 1.5, 0.07, 6.0], roof: 70.0 };
+    const TRUE: Coefficients = Coefficients { values: [13.0, 40.0, 0.0003, 0.2, 1.5, 0.07, 6.0], roof: 70.0 };
     const ALL: [bool; COLUMNS] = [true; COLUMNS];
     const KNOTS: [f64; 9] = [16.0, 32.0, 64.0, 96.0, 128.0, 256.0, 512.0, 1024.0, 2048.0];
 
     fn first(tokens: f64) -> Equation {
         let p = tokens / 1000.0;
-        Equation { factors: [1.0, 1.0, 0.0, 1.0, 0.0, p * p], bent: Some(tokens), measured: 0.0, error: 0.1 }
+        Equation { factors: [1.0, 1.0, 0.0, 0.0, 1.0, 0.0, p * p], bent: Some(tokens), measured: 0.0, error: 0.1 }
     }
 
-    fn step(kv: f64, prefill: f64) -> Equation {
+    fn step(kv: f64, prefill: f64, decoding: f64) -> Equation {
         let p = prefill / 1000.0;
         let holds = if prefill > 0.0 { 1.0 } else { 0.0 };
-        let bent = (prefill > 0.0).then_some(prefill + 1.0);
-        Equation { factors: [0.0, 1.0, kv, holds, 0.0, p * p], bent, measured: 0.0, error: 0.1 }
+        let bent = (prefill > 0.0).then_some(prefill + decoding);
+        Equation { factors: [0.0, 1.0, kv, decoding, holds, 0.0, p * p], bent, measured: 0.0, error: 0.1 }
     }
 
     fn measured(mut equations: Vec<Equation>, truth: &Coefficients) -> Vec<Equation> {
@@ -217,8 +219,15 @@ mod tests {
 
     fn grid() -> Vec<Equation> {
         let firsts = KNOTS.map(first);
-        let steps = [(20.0, 0.0), (500.0, 0.0), (8000.0, 0.0), (16_000.0, 0.0), (300.0, 16.0), (300.0, 512.0)]
-            .map(|(kv, p)| step(kv, p));
+        let steps = [
+            (20.0, 0.0, 1.0),
+            (500.0, 0.0, 1.0),
+            (8000.0, 0.0, 8.0),
+            (16_000.0, 0.0, 8.0),
+            (300.0, 16.0, 1.0),
+            (300.0, 512.0, 4.0),
+        ]
+        .map(|(kv, p, d)| step(kv, p, d));
         firsts.into_iter().chain(steps).collect()
     }
 
@@ -234,7 +243,7 @@ mod tests {
     #[test]
     fn a_coefficient_that_would_be_negative_is_none_and_the_others_take_its_part() {
         // A measured fall with KV tokens: the best that is not negative is the weighted mean.
-        let mut equations = vec![step(0.0, 0.0), step(1000.0, 0.0)];
+        let mut equations = vec![step(0.0, 0.0, 1.0), step(1000.0, 0.0, 1.0)];
         (equations[0].measured, equations[1].measured) = (42.0, 40.0);
         equations[1].error = 0.1 / 3.0f64.sqrt();
         // No two of these say the same, so all of them have a solution, with a negative one.

@@ -25,6 +25,15 @@ fn plain() -> Profile {
     Profile::from_toml(text).unwrap()
 }
 
+/// A small model on a CPU, where each sequence has a cost of its own.
+fn cpu() -> Profile {
+    let text = "name = 'cpu'\nmodel = 'm'\n[step]\nbase_ms = 5.0\nkv_ms_per_token = 0.0008\nsequence_ms = 0.15\n\
+                prefill_step_ms = 1.8\nprefill_ms_per_token = 0.018\nroof_tokens = 40.0\nattention_ms = 3.0\n[overhead]\n\
+                in_ms = 1.5\nout_ms = 1.5\n[engine]\nmax_seqs = 32\nblock_tokens = 16\ntoken_budget = 8192\n\
+                pipeline_depth = 1\nprefix_cache = false\n";
+    Profile::from_toml(text).unwrap()
+}
+
 fn measure(bench: &mut Bench, settings: Settings) -> Vec<Trial> {
     let mut campaign = Campaign::new(settings).unwrap();
     let mut trials = Vec::new();
@@ -70,6 +79,7 @@ fn assert_recovered(found: &Calibration, truth: &Profile, part: f64) {
     let profile = found.profile("found", "m", &Assumed::default());
     assert_close("base", profile.base_ms, truth.base_ms, part);
     assert_close("kv", profile.kv_ms_per_token, truth.kv_ms_per_token, part);
+    assert_close("sequence", profile.sequence_ms, truth.sequence_ms, part);
     assert_close("prefill step", profile.prefill_step_ms, truth.prefill_step_ms, part);
     assert_close("prefill token", profile.prefill_ms_per_token, truth.prefill_ms_per_token, part);
     assert_close("roof", profile.roof_tokens, truth.roof_tokens, part);
@@ -88,8 +98,8 @@ fn assert_recovered(found: &Calibration, truth: &Profile, part: f64) {
 }
 
 #[test]
-fn parameters_of_three_engines_are_found_again_on_virtual_time() {
-    for truth in [built_in(), fast(), plain()] {
+fn parameters_of_four_engines_are_found_again_on_virtual_time() {
+    for truth in [built_in(), fast(), plain(), cpu()] {
         assert_recovered(&calibrate(&truth, Settings::default()), &truth, 0.01);
     }
 }

@@ -1,6 +1,5 @@
 //! What to know before a calibration is used.
 
-use super::file::significant;
 use super::{Calibration, Seats, Shared};
 
 /// The published case of prompts that shared a prefix.
@@ -8,8 +7,6 @@ pub const PUBLISHED_CASE: &str = "A published cost model was measured like that:
     text, each computed only what lay beyond the one before, and a prompt token came out at 0.02864 ms where the engine \
     takes 0.0732, 2.6 times too small.";
 
-/// The part of a step that a cost by sequence may be, at all seats, without a word.
-const BY_SEQUENCE: f64 = 0.05;
 /// The part of the highest throughput that must be left with more requests in flight than seats.
 const BEYOND: f64 = 0.9;
 /// The root mean square of residuals, as a part of the values, that the model may leave.
@@ -25,7 +22,6 @@ impl Calibration {
             self.shared_prompts(),
             self.failures(),
             self.model_misfit(),
-            self.cost_by_sequence(),
             self.few_seats(),
             self.falling_throughput(),
             self.unseen_roof(),
@@ -64,17 +60,6 @@ impl Calibration {
             100.0 * misfit,
             worst.prefill,
             worst.decoding
-        ))
-    }
-
-    fn cost_by_sequence(&self) -> Option<String> {
-        let seats = f64::from(self.seats?.count());
-        let cost = self.by_sequence.filter(|cost| cost.abs() * seats > BY_SEQUENCE * self.fitted.base.value)?;
-        Some(format!(
-            "a step takes {} ms {} for each further sequence, beside its KV cache; the model has no such cost, so a \
-             simulation of many short contexts is off by that",
-            significant(cost.abs()),
-            if cost > 0.0 { "more" } else { "less" }
         ))
     }
 

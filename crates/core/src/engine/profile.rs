@@ -18,6 +18,8 @@ pub struct Profile {
     pub base_ms: f64,
     /// Added per token of KV cache that is read, in ms.
     pub kv_ms_per_token: f64,
+    /// Added per sequence that decodes, whatever its context, in ms.
+    pub sequence_ms: f64,
     /// Added to a step with any prefill, in ms.
     pub prefill_step_ms: f64,
     /// Added per token in a step with prefill beyond the roof, in ms.
@@ -104,6 +106,7 @@ impl Profile {
         Self {
             base_ms: self.base_ms / factor,
             kv_ms_per_token: self.kv_ms_per_token / factor,
+            sequence_ms: self.sequence_ms / factor,
             prefill_step_ms: self.prefill_step_ms / factor,
             prefill_ms_per_token: self.prefill_ms_per_token / factor,
             attention_ms: self.attention_ms / factor,
@@ -135,7 +138,7 @@ impl Profile {
     /// `decoding` the sequences that decode.
     #[must_use]
     pub fn step(&self, kv_tokens: u64, prefill_tokens: u32, decoding: u32) -> Span {
-        let mut ms = self.base_ms + self.kv_ms_per_token * kv_tokens as f64;
+        let mut ms = self.base_ms + self.kv_ms_per_token * kv_tokens as f64 + self.sequence_ms * f64::from(decoding);
         if prefill_tokens > 0 {
             let beyond_roof = (f64::from(prefill_tokens) + f64::from(decoding) - self.roof_tokens).max(0.0);
             let thousands = f64::from(prefill_tokens) / 1000.0;
@@ -160,7 +163,7 @@ impl Profile {
         let further = output.max(1) - 1;
         let steps = f64::from(further);
         let read = steps * f64::from(input.max(1)) + steps * (steps + 1.0) / 2.0;
-        let decoding = Span::from_millis_f64(self.base_ms * steps + self.kv_ms_per_token * read);
+        let decoding = Span::from_millis_f64((self.base_ms + self.sequence_ms) * steps + self.kv_ms_per_token * read);
         let tpot = (further > 0).then(|| Span::from_nanos(decoding.as_nanos() / u64::from(further)));
         AtBest { ttft, tpot, e2e: ttft + decoding }
     }
@@ -200,6 +203,8 @@ struct RawProfile {
 struct RawStep {
     base_ms: f64,
     kv_ms_per_token: f64,
+    #[serde(default)]
+    sequence_ms: f64,
     prefill_step_ms: f64,
     prefill_ms_per_token: f64,
     roof_tokens: f64,
@@ -235,6 +240,7 @@ impl TryFrom<RawProfile> for Profile {
         }
         for (key, value) in [
             ("step.kv_ms_per_token", step.kv_ms_per_token),
+            ("step.sequence_ms", step.sequence_ms),
             ("step.prefill_step_ms", step.prefill_step_ms),
             ("step.prefill_ms_per_token", step.prefill_ms_per_token),
             ("step.roof_tokens", step.roof_tokens),
@@ -276,6 +282,7 @@ impl TryFrom<RawProfile> for Profile {
             model,
             base_ms: step.base_ms,
             kv_ms_per_token: step.kv_ms_per_token,
+            sequence_ms: step.sequence_ms,
             prefill_step_ms: step.prefill_step_ms,
             prefill_ms_per_token: step.prefill_ms_per_token,
             roof_tokens: step.roof_tokens,
@@ -322,5 +329,11 @@ mod tests {
         assert_eq!(p.step(0, 0, 32), Span::from_millis_f64(40.09));
         // 40.09 + 0.000254 * 1000 + 1.41 + 0.0746 * (256 + 31 - 68.6) + 5.86 * 0.256^2
         assert_eq!(p.step(1000, 256, 31), Span::from_millis_f64(58.430_680_96));
+        let with = Profile { sequence_ms: 0.25, ..p };
+        assert_eq!(with.step(1000, 0, 31), Span::from_millis_f64(40.09 + 0.254 + 0.25 * 31.0));
+        assert_eq!(with.sped_up(2.0).step(1000, 0, 31), Span::from_millis_f64((40.09 + 0.254 + 0.25 * 31.0) / 2.0));
+        let steps = (1..4).fold(Span::ZERO, |sum, k| sum + with.step(100 + k, 0, 1));
+        let best = with.at_best(100, 4);
+        assert_eq!(best.e2e.saturating_sub(best.ttft).as_nanos().abs_diff(steps.as_nanos()) <= 3, true);
     }
 }

@@ -49,6 +49,8 @@ pub struct Stall {
     pub attention_ms: f64,
     /// Of reading one token of KV cache once, in ms.
     pub kv_ms_per_token: f64,
+    /// Of running for one step, whatever the context, in ms.
+    pub sequence_ms: f64,
 }
 
 impl Price {
@@ -61,6 +63,7 @@ impl Price {
             free_tokens,
             attention_ms: profile.attention_ms,
             kv_ms_per_token: profile.kv_ms_per_token,
+            sequence_ms: profile.sequence_ms,
         };
         Self { mu, stall }
     }
@@ -74,6 +77,7 @@ impl Stall {
         self.per_token_ms * (input - self.free_tokens).max(0.0)
             + self.attention_ms * thousands * thousands
             + self.kv_ms_per_token * output * (input + output / 2.0)
+            + self.sequence_ms * output
     }
 }
 

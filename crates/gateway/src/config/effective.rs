@@ -187,6 +187,7 @@ fn stall(stall: &Stall) -> RawStall {
         free_tokens: stall.free_tokens,
         attention_ms: stall.attention_ms,
         kv_ms_per_token: stall.kv_ms_per_token,
+        sequence_ms: stall.sequence_ms,
     }
 }
 

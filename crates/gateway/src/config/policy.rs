@@ -216,5 +216,6 @@ fn checked_stall(raw: &RawStall) -> Result<Stall, ConfigError> {
         free_tokens: checked("free_tokens", raw.free_tokens)?,
         attention_ms: checked("attention_ms", raw.attention_ms)?,
         kv_ms_per_token: checked("kv_ms_per_token", raw.kv_ms_per_token)?,
+        sequence_ms: checked("sequence_ms", raw.sequence_ms)?,
     })
 }

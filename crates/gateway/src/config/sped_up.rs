@@ -42,6 +42,7 @@ fn stall(stall: Stall, factor: f64) -> Stall {
         per_token_ms: stall.per_token_ms / factor,
         attention_ms: stall.attention_ms / factor,
         kv_ms_per_token: stall.kv_ms_per_token / factor,
+        sequence_ms: stall.sequence_ms / factor,
         ..stall
     }
 }

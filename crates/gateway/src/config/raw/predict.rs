@@ -37,7 +37,7 @@ pub enum Lengths {
     Declared,
 }
 
-/// The stall of a request as it is written, all of it needed.
+/// The stall of a request as it is written, all of it needed but the last.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RawStall {
@@ -49,4 +49,7 @@ pub struct RawStall {
     pub attention_ms: f64,
     /// Of reading one token of KV cache once, in ms.
     pub kv_ms_per_token: f64,
+    /// Of running for one step, whatever the context, in ms; 0 if it is not there.
+    #[serde(default)]
+    pub sequence_ms: f64,
 }
