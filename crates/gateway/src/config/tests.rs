@@ -268,7 +268,8 @@ fn the_effective_configuration_read_again_is_the_same() {
     let price =
         "[queue]\nadmission = 'price'\norder = 'least-slack'\nfairness = 0.7\n[predict]\nprofile = 'single-worker'\n";
     let own_stall = "[queue]\nadmission = 'price'\n[predict]\nprofile = 'single-worker'\n\
-        stall = { per_token_ms = 0.1, free_tokens = 40.5, attention_ms = 6.0, kv_ms_per_token = 0.0003 }\n";
+        stall = { per_token_ms = 0.1, free_tokens = 40.5, attention_ms = 6.0, kv_ms_per_token = 0.0003, \
+        sequence_ms = 0.2 }\n";
     for more in [
         "",
         "[queue]\nbudget = '750ms'\norder = 'wfq'\n",
