@@ -67,7 +67,7 @@ impl RawConfig {
             ));
         }
         let file = folder.join(file);
-        let read: TenantsFile = read_file(&file, &mut self.files)?;
+        let read: TenantsFile = read_file(&file, &mut self.files).map_err(|e| value("tenants_file", &e.to_string()))?;
         self.tenants = Some(read.tenants);
         self.default_tenant = read.default_tenant;
         Ok(())
