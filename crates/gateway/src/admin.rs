@@ -96,10 +96,14 @@ fn readiness(shared: &Shared) -> Response<Full<Bytes>> {
     }
 }
 
-fn metrics(shared: &Shared) -> Response<Full<Bytes>> {
+/// All figures as of now, in Prometheus' text format.
+pub(crate) fn figures(shared: &Shared) -> Result<String, std::fmt::Error> {
     shared.metrics.body_memory_is(shared.memory.used());
-    let views = shared.pools.views(shared.config().tenants.len());
-    match shared.metrics.encode(&views) {
+    shared.metrics.encode(&shared.pools.views(shared.config().tenants.len()))
+}
+
+fn metrics(shared: &Shared) -> Response<Full<Bytes>> {
+    match figures(shared) {
         Ok(body) => with_type(text(StatusCode::OK, body), TEXT_FORMAT),
         Err(_) => text(StatusCode::INTERNAL_SERVER_ERROR, "cannot write the metrics\n"),
     }

@@ -55,12 +55,15 @@ pub(crate) async fn serve<S>(
     let limit = shared.config().timeouts.write;
     let stream = Patient::new(stream, limit.to_std());
     let _panics = Panics(Arc::clone(&metrics));
+    let member = shared.crowd.join();
+    let serving = Arc::clone(&member);
     let service = service_fn(move |mut request: Request<Incoming>| {
+        let busy = serving.work();
         if let Some(peer) = peer {
             request.extensions_mut().insert(Peer(peer));
         }
         let shared = Arc::clone(&shared);
-        async move { Ok::<_, Infallible>(shared.handle(request).await) }
+        async move { Ok::<_, Infallible>(shared.handle(request).await.map(|body| busy.until_the_end_of(body))) }
     });
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
@@ -73,12 +76,12 @@ pub(crate) async fn serve<S>(
     let mut connection = pin!(connection);
     let draining = async {
         tokio::select! {
-            result = connection.as_mut() => result,
-            () = ending.drain.cancelled(), if !came_late => {
-                connection.as_mut().graceful_shutdown();
-                connection.await
-            }
+            result = connection.as_mut() => return result,
+            () = ending.drain.cancelled(), if !came_late => {}
+            () = member.asked_to_leave() => {}
         }
+        connection.as_mut().graceful_shutdown();
+        connection.await
     };
     let result = tokio::select! {
         result = draining => result,

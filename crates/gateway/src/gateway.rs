@@ -114,6 +114,7 @@ impl Service {
             memory: Arc::default(),
             draining: AtomicBool::new(false),
             stop_asked: CancellationToken::new(),
+            crowd: Arc::default(),
             requests: AtomicU64::new(0),
             instance: u64::from(std::process::id()),
             reloader: Reloader::new(source),
@@ -180,6 +181,14 @@ impl Service {
     #[must_use]
     pub fn totals(&self) -> Totals {
         self.shared.pools.totals()
+    }
+
+    /// All figures, as `/metrics` shows them.
+    ///
+    /// # Errors
+    /// Those of writing them as text: a defect of this program.
+    pub fn metrics(&self) -> Result<String, std::fmt::Error> {
+        admin::figures(&self.shared)
     }
 
     /// Checks the schedulers' invariants.

@@ -47,6 +47,7 @@ mod caught;
 mod clock;
 pub mod config;
 mod connection;
+mod crowd;
 pub mod decisions;
 mod discovery;
 mod endpoint;

@@ -33,6 +33,10 @@ pub(crate) async fn accept(listener: TcpListener, shared: Arc<Shared>, connectio
         // Only this loop adds connections, so what is counted here cannot grow meanwhile.
         if connections.len() >= config.max_connections as usize {
             shared.metrics.connection_refused();
+            // Who comes next may find room.
+            if shared.crowd.make_room() {
+                shared.metrics.connection_evicted();
+            }
             turn_away(&stream);
             continue;
         }

@@ -137,6 +137,7 @@ pub(crate) struct Metrics {
     queue_bytes: Family<PoolLabel, Gauge>,
     connections: Gauge,
     refused_connections: Counter<u64, AtomicU64>,
+    evicted_connections: Counter<u64, AtomicU64>,
     failed_handshakes: Counter<u64, AtomicU64>,
     live_tpot: Family<PoolLabel, Gauge<f64, AtomicU64>>,
     dropped_decisions: Counter<u64, AtomicU64>,
@@ -176,6 +177,7 @@ impl Metrics {
             queue_bytes: Family::default(),
             connections: Gauge::default(),
             refused_connections: Counter::default(),
+            evicted_connections: Counter::default(),
             failed_handshakes: Counter::default(),
             live_tpot: Family::default(),
             dropped_decisions: Counter::default(),
@@ -262,6 +264,8 @@ impl Metrics {
         let samples = "Answers from which that is learned, those of before a restart among them";
         r.register("learned_samples", samples, self.learned_samples.clone());
         r.register("refused_connections", "Connections beyond the limit", self.refused_connections.clone());
+        let evicted = "Idle connections that were closed to make room";
+        r.register("evicted_connections", evicted, self.evicted_connections.clone());
         r.register("dropped_spans", "Spans that did not reach the collector", self.dropped_spans.clone());
         r.register("panics", "Requests that ended in a defect of the gateway", self.panics.clone());
         let stalled = "Clients that were cut because they read nothing of their answers";
@@ -380,6 +384,10 @@ impl Metrics {
 
     pub(crate) fn connection_refused(&self) {
         self.refused_connections.inc();
+    }
+
+    pub(crate) fn connection_evicted(&self) {
+        self.evicted_connections.inc();
     }
 
     pub(crate) fn handshake_failed(&self) {

@@ -25,6 +25,7 @@ use crate::auth::{self, Caller};
 use crate::body::{self, Bounds};
 use crate::caught::{Caught, Panicked};
 use crate::clock::Clock;
+use crate::crowd::Crowd;
 use crate::decisions::{Decided, Decision, DecisionLog, Known, Predicted};
 use crate::headers::{self, BACKEND, OUTCOME, QUEUE_MS, Wishes};
 use crate::limits::{Expected, Quotas, Under};
@@ -56,6 +57,7 @@ pub(crate) struct Shared {
     pub(crate) draining: AtomicBool,
     /// An operator has asked to stop.
     pub(crate) stop_asked: CancellationToken,
+    pub(crate) crowd: Arc<Crowd>,
     /// Requests so far, for ids of our own.
     pub(crate) requests: AtomicU64,
     /// Tells the ids of this process from those of another one.
