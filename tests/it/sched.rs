@@ -5,7 +5,7 @@
 mod fairness;
 mod limits;
 mod model;
-mod overload;
+pub(crate) mod overload;
 mod random;
 
 use std::collections::BTreeMap;
@@ -18,6 +18,8 @@ use elasticserve_core::sched::{CostModel, Offer, OnMiss, Order, Settings, Tenant
 use elasticserve_core::time::Span;
 
 use model::{Books, Ending, Op};
+
+use crate::support::trials;
 
 fn tenant(random: &mut Random) -> TenantPolicy {
     let weight = NonZeroU32::MIN.saturating_add(random.between(0, 9) as u32);
@@ -35,7 +37,8 @@ fn tenant(random: &mut Random) -> TenantPolicy {
 #[test]
 fn any_sequence_of_operations_keeps_the_books_and_ends_every_request_once() {
     let mut endings = BTreeMap::new();
-    for seed in 0..10_000 {
+    // All of them take about ten minutes.
+    for seed in 0..trials(10_000, 1_000_000) {
         let mut random = Random::new(seed, Stream::Test);
         let settings = random::settings(&mut random);
         let ops: Vec<Op> = (0..random.between(1, 200)).map(|_| random::op(&mut random)).collect();

@@ -1,17 +1,15 @@
 //! Drain and stop.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use elasticserve_gateway::{Dial, DialFuture, Drained};
+use elasticserve_gateway::Drained;
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 
 use crate::support::backend::{Backend, header};
 use crate::support::client::{Client, completion, get};
-use crate::support::gateway::{Piped, on_sockets};
+use crate::support::gateway::on_sockets;
 use crate::support::process::Process;
 use crate::support::{soon, until};
 
@@ -166,42 +164,4 @@ async fn unread(addr: std::net::SocketAddr) -> TcpStream {
     let head = format!("POST /v1/completions HTTP/1.1\r\nhost: gateway\r\ncontent-length: {}\r\n\r\n", body.len());
     stream.write_all((head + body).as_bytes()).await.unwrap();
     stream
-}
-
-/// R27.
-#[tokio::test(start_paused = true)]
-async fn a_panic_ends_its_request_alone() {
-    let (mut gateway, mut backend) = Piped::through(1, |dial| Arc::new(Panics { dial, count: AtomicU32::new(0) }));
-    let mut defects = 0;
-    for _ in 0..1_000 {
-        let mut asking = JoinSet::new();
-        let client = gateway.client().await;
-        asking.spawn(async move { client.send(completion("")).await.unwrap().status });
-        let status = tokio::select! {
-            status = asking.join_next() => status.unwrap().unwrap(),
-            call = backend.call() => {
-                // Each connection serves one request, so that every one is dialled for.
-                call.respond(200, &[("connection", "close")]).finish();
-                asking.join_next().await.unwrap().unwrap()
-            }
-        };
-        assert!(status == 200 || status == 500, "{status}");
-        defects += u32::from(status == 500);
-        assert_eq!(gateway.in_use(), 0);
-    }
-    assert_eq!(defects, 10);
-    gateway.service.audit().unwrap();
-}
-
-/// Panics at each hundredth connection.
-struct Panics {
-    dial: Arc<dyn Dial>,
-    count: AtomicU32,
-}
-
-impl Dial for Panics {
-    fn dial(&self, authority: &http::uri::Authority) -> DialFuture {
-        assert_ne!(self.count.fetch_add(1, Ordering::Relaxed) % 100, 99, "a defect of the test's making");
-        self.dial.dial(authority)
-    }
 }

@@ -3,19 +3,24 @@
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a helper of a test that cannot go on says so")]
 
 mod breaker;
+mod connections;
 mod determinism;
 mod discovery;
 mod engine;
 mod failover;
 mod failures;
 mod faults;
+mod jumps;
 mod leaving;
 mod lifecycle;
 mod limits;
 mod logs;
 mod missed;
 mod operate;
+mod overload;
+mod panics;
 mod permits;
+mod phases;
 mod pools;
 mod rates;
 mod reload;
@@ -26,4 +31,6 @@ mod state;
 mod streaming;
 mod tenants;
 mod traces;
+mod weights;
 mod wire;
+mod wrong;

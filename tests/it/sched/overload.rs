@@ -15,15 +15,15 @@ use elasticserve_core::slo::Slo;
 use elasticserve_core::time::{Span, Tick};
 use elasticserve_core::work::{ArrivalProcess, Extent, Lengths, Plan, PlanSpec, PlanTenant, Step};
 
-const SLO: Slo = Slo { ttft: Some(Span::from_millis(1000)), tpot: None, e2e: Some(Span::from_secs(15)) };
-const BUDGET: Span = Span::from_millis(750);
+pub(crate) const SLO: Slo = Slo { ttft: Some(Span::from_millis(1000)), tpot: None, e2e: Some(Span::from_secs(15)) };
+pub(crate) const BUDGET: Span = Span::from_millis(750);
 /// What the engine completes per second, of prompts of 256 and answers of 64 tokens.
 const CAPACITY: f64 = 9.0;
 /// The offered load of each step, in multiples of that.
-const LOADS: [f64; 5] = [0.5, 1.0, 2.0, 4.0, 0.5];
-const STEP: Span = Span::from_secs(20);
+pub(crate) const LOADS: [f64; 5] = [0.5, 1.0, 2.0, 4.0, 0.5];
+pub(crate) const STEP: Span = Span::from_secs(20);
 
-fn steps(seed: u64) -> Plan {
+pub(crate) fn steps(seed: u64) -> Plan {
     let steps = LOADS.map(|load| Step { rate: load * CAPACITY, length: STEP }).to_vec();
     Plan::generate(&PlanSpec {
         seed,

@@ -13,6 +13,11 @@ use std::time::Duration;
 /// Long enough for a busy machine; reached only by a test that fails.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 
+/// How often something is tried: `usual` times, or `all` where the environment has `ELASTICSERVE_ALL_TRIALS`.
+pub(crate) fn trials(usual: u64, all: u64) -> u64 {
+    if std::env::var_os("ELASTICSERVE_ALL_TRIALS").is_some() { all } else { usual }
+}
+
 /// Waits for something that must happen.
 pub(crate) async fn soon<T>(what: &str, future: impl Future<Output = T>) -> T {
     match tokio::time::timeout(PATIENCE, future).await {
