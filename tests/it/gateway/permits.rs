@@ -61,6 +61,7 @@ async fn with_one_permit_streams_do_not_overlap_on_real_sockets() {
             first.event(r#"{"choices":[{"text":"a"}]}"#);
             sleep(Duration::from_millis(5)).await;
             assert!(!backend.has_call());
+            assert_eq!(service.load(), (1, vec![(1, 1)]));
         }
         first.finish();
         backend.call().await.stream().finish();

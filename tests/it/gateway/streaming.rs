@@ -1,11 +1,19 @@
 //! Bytes pass through as they come, untouched and at once.
 
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
 use elasticserve_core::rng::{Random, Stream};
 use elasticserve_core::sse::Parser;
+use elasticserve_gateway::Gateway;
 
-use crate::support::backend::header;
+use crate::support::backend::{Backend, header};
 use crate::support::client::{Client, completion, post};
-use crate::support::gateway::{Piped, on_sockets};
+use crate::support::gateway::{Piped, settings};
+use crate::support::tell;
+
+/// Tokens of a stream in lock-step.
+const TOKENS: usize = 1_000;
 
 /// How a token's event is cut into writes.
 #[derive(Copy, Clone, Debug)]
@@ -18,33 +26,51 @@ enum Cut {
 #[tokio::test]
 async fn every_token_arrives_before_the_next_one_is_made() {
     for cut in [Cut::Whole, Cut::InTwo, Cut::InBytes] {
-        let (gateway, mut backend) = on_sockets(1, |_| {}).await;
-        let client = Client::tcp(gateway.data_addr()).await;
-        let (answer, responding) = tokio::join!(client.send(completion("")), async { backend.call().await.stream() });
-        let mut answer = answer.unwrap();
-        let mut parser = Parser::new();
-        for token in 0..1000 {
-            let event = format!("data: {{\"choices\":[{{\"text\":\"t{token}\"}}]}}\n\n");
-            match cut {
-                Cut::Whole => responding.chunk(event.as_bytes()),
-                Cut::InTwo => {
-                    responding.chunk(&event.as_bytes()[..7]);
-                    responding.chunk(&event.as_bytes()[7..]);
-                }
-                Cut::InBytes => event.as_bytes().iter().for_each(|b| responding.chunk(&[*b])),
-            }
-            // The backend goes on only after the client has this token; `chunk` fails if it never comes.
-            let mut got = None;
-            while got.is_none() {
-                let bytes = answer.chunk().await.unwrap().unwrap();
-                parser.feed(&bytes, |e| got = Some(String::from_utf8_lossy(e.data).into_owned()));
-            }
-            assert!(got.unwrap().contains(&format!("\"t{token}\"")), "{cut:?} {token}");
-        }
-        responding.finish();
-        assert!(answer.rest().await.1);
+        let (mut backend, addr) = Backend::on_tcp().await;
+        let direct = lock_step(addr, &mut backend, cut).await;
+        let gateway = Gateway::start(settings(&addr.to_string(), 1).check().unwrap()).await.unwrap();
+        let through = lock_step(gateway.data_addr(), &mut backend, cut).await;
         gateway.stop().await;
+        let (longest, added) = (through[TOKENS - 1], through[TOKENS / 2].saturating_sub(direct[TOKENS / 2]));
+        tell(&format!("{cut:?}: p50 direct {:?}, added {added:?}; the longest {longest:?}", direct[TOKENS / 2]));
+        // Held back by a timer or by Nagle's algorithm, every token would come tens of milliseconds later.
+        assert!(
+            added < Duration::from_millis(20) && longest < Duration::from_secs(5),
+            "{cut:?}: {added:?} {longest:?}"
+        );
     }
+}
+
+/// A stream of which each token is sent only after the client has the one before; how long each took, in order of
+/// length.
+async fn lock_step(addr: SocketAddr, backend: &mut Backend, cut: Cut) -> Vec<Duration> {
+    let client = Client::tcp(addr).await;
+    let (answer, responding) = tokio::join!(client.send(completion("")), async { backend.call().await.stream() });
+    let (mut answer, mut parser, mut times) = (answer.unwrap(), Parser::new(), Vec::new());
+    for token in 0..TOKENS {
+        let event = format!("data: {{\"choices\":[{{\"text\":\"t{token}\"}}]}}\n\n");
+        let sent = Instant::now();
+        match cut {
+            Cut::Whole => responding.chunk(event.as_bytes()),
+            Cut::InTwo => {
+                responding.chunk(&event.as_bytes()[..7]);
+                responding.chunk(&event.as_bytes()[7..]);
+            }
+            Cut::InBytes => event.as_bytes().iter().for_each(|b| responding.chunk(&[*b])),
+        }
+        // `chunk` fails if it never comes.
+        let mut got = None;
+        while got.is_none() {
+            let bytes = answer.chunk().await.unwrap().unwrap();
+            parser.feed(&bytes, |e| got = Some(String::from_utf8_lossy(e.data).into_owned()));
+        }
+        times.push(sent.elapsed());
+        assert!(got.unwrap().contains(&format!("\"t{token}\"")), "{cut:?} {token}");
+    }
+    responding.finish();
+    assert!(answer.rest().await.1);
+    times.sort();
+    times
 }
 
 #[tokio::test(start_paused = true)]
@@ -66,6 +92,7 @@ fn awkward_stream() -> Vec<u8> {
     let mut bytes = Vec::new();
     bytes.extend_from_slice(": keep-alive\r\n\r\ndata:no space\n\n".as_bytes());
     bytes.extend_from_slice("data: grüße 🦀 \u{2028}\r\rid: 7\revent: x\rdata: a\rdata: b\r\r".as_bytes());
+    bytes.extend_from_slice(b"event: y\r\ndata: one\r\ndata: two\r\n\r\n");
     bytes.extend_from_slice(format!("data: {}\n\n", "x".repeat(9_000)).as_bytes());
     bytes.extend_from_slice(b"data: [DONE]\n\ndata: last without its blank line");
     bytes
@@ -109,7 +136,7 @@ fn the_parser_reads_the_same_events_however_a_stream_is_cut() {
         (events, parser.counts())
     };
     let expected = events(&[]);
-    assert_eq!(expected.0.len(), 6);
+    assert_eq!(expected.0.len(), 7);
     assert_eq!(expected.1.comments, 1);
     for seed in 0..5000 {
         let mut random = Random::new(seed, Stream::Test);

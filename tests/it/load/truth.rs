@@ -17,6 +17,7 @@ use elasticserve_report::{Run, Summary};
 use tokio::task::JoinSet;
 
 use super::*;
+use crate::support::tell;
 
 /// A server that answers nothing from `from` to `to` of the run's clock, and a run's configuration for it.
 async fn freezing(from: Span, to: Span) -> (Server, LoadConfig) {
@@ -71,11 +72,18 @@ async fn twenty_runs_over_a_freeze_of_2_s_account_for_every_arrival_with_and_wit
                 assert!(unsent >= 30, "{unsent}");
             }
             // A generator that waits for its server is late by most of the freeze.
-            let lag = rows.iter().filter_map(Row::send_lag).max().unwrap();
-            assert!(lag < Span::from_secs(1), "{lag}");
+            let lags: Vec<Span> = rows.iter().filter_map(Row::send_lag).collect();
+            assert!(lags.iter().all(|lag| *lag < Span::from_secs(1)), "{lags:?}");
+            lags
         });
     }
-    runs.join_all().await;
+    let mut lags = runs.join_all().await.concat();
+    lags.sort_unstable();
+    let p99 = lags[lags.len() * 99 / 100];
+    let (p50, sends) = (lags[lags.len() / 2], lags.len());
+    tell(&format!("the sends' lag: p50 {p50}, p99 {p99}, of {sends} sends in 40 runs at once"));
+    // What a quiet machine shows is far below this; half a second is a busy one's.
+    assert!(p99 < Span::from_millis(500), "{p99}");
 }
 
 #[test]
@@ -153,15 +161,18 @@ async fn five_hundred_streams_are_open_at_once_and_all_end() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_run_above_half_of_what_the_generator_was_shown_to_keep_is_not_valid() {
     let server = Server::start(|_| answer()).await;
-    // With no lag at all nothing is clean; with a minute everything is.
-    for (lag, sound) in [(Span::ZERO, false), (Span::from_secs(60), true)] {
+    let (usual, minute) = (Tolerances::default().of_ceiling, Span::from_secs(60));
+    assert_eq!(usual, 0.5);
+    // With no lag at all nothing is clean; with a minute everything is, and 200 a second are tried, of which the plan's
+    // busiest second is a quarter.
+    for (lag, of_ceiling, sound) in [(Span::ZERO, usual, false), (minute, usual, true), (minute, 0.2, false)] {
         let mut config = config(&server);
         config.ceiling = CeilingCheck::Quick;
-        config.tolerances = Tolerances { cpu: 1.0, ..Tolerances::of_lateness(lag) };
+        config.tolerances = Tolerances { cpu: 1.0, of_ceiling, ..Tolerances::of_lateness(lag) };
         let load = Load::new();
         let manifest = load.run(&config, &at_once(50)).await.unwrap();
         let ceiling = manifest.ceiling.unwrap();
-        assert_eq!((ceiling.clean_lag, ceiling.per_s > 0.0), (lag, sound));
+        assert_eq!((ceiling.clean_lag, ceiling.per_s > 0.0), (lag, lag == minute));
         assert_eq!(server.received().len() % 50, 0, "trials do not go to the server");
         let summary = elasticserve_report::write_run(load.folder.path()).unwrap();
         let said = summary.invalid_because.iter().any(|why| why.contains("was shown to keep"));

@@ -18,6 +18,12 @@ pub(crate) fn trials(usual: u64, all: u64) -> u64 {
     if std::env::var_os("ELASTICSERVE_ALL_TRIALS").is_some() { all } else { usual }
 }
 
+/// Tells a figure to who looks, with `--nocapture`.
+#[expect(clippy::print_stderr, reason = "figures that a test measures beside its bounds")]
+pub(crate) fn tell(figure: &str) {
+    eprintln!("{figure}");
+}
+
 /// Waits for something that must happen.
 pub(crate) async fn soon<T>(what: &str, future: impl Future<Output = T>) -> T {
     match tokio::time::timeout(PATIENCE, future).await {
