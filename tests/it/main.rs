@@ -1,5 +1,6 @@
 //! All integration tests, in one binary. Test names are sentences about behaviour.
 
+mod bars;
 mod calibrate;
 mod capacity;
 mod check;
