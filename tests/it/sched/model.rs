@@ -75,6 +75,8 @@ struct Waiter {
     /// When its budget ends. Under prediction it may expire earlier.
     expires: Option<Tick>,
     slo: Slo,
+    /// Whether it goes after its tenant's others.
+    behind: bool,
 }
 
 struct Work {
@@ -228,7 +230,9 @@ impl<'a> Books<'a> {
                     (a, b) => a.or(b),
                 };
                 let (lane, expires) = (self.lane(offer.tenant), budget.map(|b| self.now + b));
-                let waiter = Waiter { lane, bytes: offer.bytes, arrived: self.now, expires, slo: offer.slo };
+                let limited = self.settings.predict.is_some() && (offer.slo.ttft.is_some() || offer.slo.e2e.is_some());
+                let behind = offer.again && (self.settings.budget.is_some() || limited);
+                let waiter = Waiter { lane, bytes: offer.bytes, arrived: self.now, expires, slo: offer.slo, behind };
                 self.waiting.insert(id, waiter);
             }
             Err(rejection) => {
@@ -393,10 +397,7 @@ impl<'a> Books<'a> {
         ensure!(self.under_cap(lane), "{id:?} granted over the cap of tenant {lane}");
         ensure!(waiter.expires.is_none_or(|at| at >= self.now), "{id:?} granted after its budget");
         ensure!(ticket.waited() == self.now.since(waiter.arrived), "{id:?} waited {}", ticket.waited());
-        let fcfs = self.settings.order == Order::Fcfs;
-        let in_turn = fcfs || self.settings.order == Order::Wfq;
-        let passed = self.waiting.range(..id).find(|(_, w)| w.lane == lane || fcfs && self.under_cap(w.lane));
-        ensure!(!in_turn || passed.is_none(), "{id:?} passed {:?}", passed.map(|(id, _)| id));
+        ensure!(!self.passes(id, &waiter), "{id:?} went before its turn");
         self.take_seat(&ticket)?;
         self.held_by[lane] += 1;
         let aborts = self.settings.tenants[lane].on_miss == OnMiss::Abort;
@@ -405,6 +406,20 @@ impl<'a> Books<'a> {
         let arrived = waiter.arrived;
         self.running.push(Work { id, tenant, backend, ticket: Some(ticket), arrived, limits, seen: false });
         Ok(())
+    }
+
+    /// Whether a request that goes now passes one whose turn it is.
+    fn passes(&self, id: RequestId, waiter: &Waiter) -> bool {
+        let order = self.settings.order;
+        let first_of = |lane: usize| {
+            let own = self.waiting.iter().filter(|(_, w)| w.lane == lane);
+            own.map(|(id, w)| (w.behind, *id)).min()
+        };
+        let (behind, first) = first_of(waiter.lane).unwrap_or((true, RequestId(u64::MAX)));
+        let others = || (0..self.settings.tenants.len()).filter(|lane| *lane != waiter.lane && self.under_cap(*lane));
+        waiter.behind && !behind
+            || matches!(order, Order::Fcfs | Order::Wfq) && (behind, first) < (waiter.behind, id)
+            || order == Order::Fcfs && others().filter_map(first_of).any(|(_, other)| other < id)
     }
 
     fn found_another(&mut self, ticket: Ticket) -> Result<(), String> {

@@ -95,6 +95,7 @@ fn offer(random: &mut Random) -> Offer {
         hint: (random.between(0, 2) == 0).then(|| [8, 16, u32::MAX][random.between(0, 2) as usize]),
         slo: Slo { ttft: limit(random), tpot: limit(random), e2e: limit(random) },
         affinity: (random.between(0, 2) == 0).then(|| random.between(0, 3)),
+        again: random.between(0, 3) == 0,
     }
 }
 

@@ -333,7 +333,7 @@ impl Scheduler {
             id,
             // Its lane from here on, whatever tenants are added.
             tenant: TenantId(lane as u16),
-            asked: Asked { class: offer.class, budget: offer.budget },
+            asked: Asked { class: offer.class, budget: offer.budget, again: offer.again },
             bytes: offer.bytes,
             cost: self.cost.seat_time(offer.input, output),
             class: self.queue.class(offer.tenant, offer.class),
@@ -349,7 +349,14 @@ impl Scheduler {
             ranked_by: self.queue.ranked_by(offer.tenant, &offer.slo),
             rank: None,
             affinity: offer.affinity,
+            behind: offer.again && self.bounds_the_wait_of(offer),
         }
+    }
+
+    /// Whether a wait ends by itself soon after it has become useless. That its client gives up some day is not enough.
+    fn bounds_the_wait_of(&self, offer: &Offer) -> bool {
+        let has_limit = offer.slo.ttft.is_some() || offer.slo.e2e.is_some();
+        self.budget.is_some() || (self.forecast.is_some() && has_limit)
     }
 
     fn free(&self) -> u32 {

@@ -312,5 +312,6 @@ fn random_offer(random: &mut Random) -> Offer {
         hint: limit(random, 3).map(|_| random.between(0, 300) as u32),
         slo: Slo { ttft: limit(random, 3_000), tpot: limit(random, 300), e2e: limit(random, 12_000) },
         affinity: limit(random, 3).map(|_| random.between(0, 5)),
+        again: random.between(0, 3) == 0,
     }
 }

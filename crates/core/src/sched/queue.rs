@@ -48,6 +48,8 @@ pub(super) struct Waiting {
     pub(super) rank: Option<Tick>,
     /// What it shares with others that are better off on the same backend.
     pub(super) affinity: Option<u64>,
+    /// Whether it goes after all of its tenant's that do not.
+    pub(super) behind: bool,
 }
 
 /// What a request asks for, of which its tenant and the settings make what it gets.
@@ -55,6 +57,7 @@ pub(super) struct Waiting {
 pub(super) struct Asked {
     pub(super) class: Option<u32>,
     pub(super) budget: Option<Span>,
+    pub(super) again: bool,
 }
 
 /// What was above its bounds when these were lowered, and may be until it has ended.
@@ -87,6 +90,8 @@ struct Lane {
 
 /// Requests that are looked at for each grant under [`Order::Value`].
 const LOOKED_AT: usize = 256;
+/// Set in the place of what goes behind. Other places end before it, which is 292 years away.
+const BEHIND: u64 = 1 << 63;
 
 type Head = (VirtualTime, RequestId, TenantId);
 
@@ -94,6 +99,11 @@ impl Waiting {
     /// What it must have time for.
     pub(super) fn promised(&self) -> Need {
         self.need.with_output(self.reach)
+    }
+
+    /// Its place, given the one that it had if it did not go behind.
+    fn placed(&self, place: u64) -> u64 {
+        place.min(BEHIND - 1) | if self.behind { BEHIND } else { 0 }
     }
 
     fn expires(&self) -> Option<Tick> {
@@ -280,13 +290,13 @@ impl Queue {
         self.remove(id).map(|waiting| (waiting, charge))
     }
 
-    /// Of equals, the one that expires first.
+    /// Of equals, the one that expires first; what goes behind only if there is nothing else.
     fn most_valuable(&self, value: impl Fn(&Waiting, usize, NonZeroU32, OnMiss) -> u128) -> Option<RequestId> {
         let looked_at = self.expiries.iter().take(LOOKED_AT).filter_map(|(_, id)| self.items.get(id));
         let may_start = looked_at.filter(|w| self.lanes[self.lane_of(w.tenant)].may_start());
         let valued = may_start.map(|w| {
             let lane = self.lane_of(w.tenant);
-            (value(w, lane, self.order.weight(lane), self.lanes[lane].on_miss), w.id)
+            ((!w.behind, value(w, lane, self.order.weight(lane), self.lanes[lane].on_miss)), w.id)
         });
         valued.reduce(|best, next| if next.0 > best.0 { next } else { best }).map(|(_, id)| id)
     }
@@ -339,20 +349,23 @@ impl Queue {
 
     /// The order within a lane; equals go in order of arrival.
     fn item_key(&self, waiting: &Waiting) -> u64 {
-        match self.order.order() {
+        let key = match self.order.order() {
             Order::Fcfs | Order::Wfq => 0,
             Order::Priority => self.guarded(waiting),
             Order::LeastSlack | Order::Value => waiting.rank.or(waiting.latest).unwrap_or(Tick::MAX).as_nanos(),
             Order::ShortestFirst => waiting.cost.as_nanos(),
-        }
+        };
+        waiting.placed(key)
     }
 
-    /// The order between lanes; equals go in order of arrival.
+    /// The order between lanes; equals go in order of arrival. What goes behind does so within its own lane only.
     fn head_key(&self, lane: usize, key: u64) -> VirtualTime {
         match self.order.order() {
             Order::Fcfs => VirtualTime::default(),
             Order::Wfq => self.order.start_tag(lane),
-            Order::Priority | Order::LeastSlack | Order::ShortestFirst | Order::Value => VirtualTime(u128::from(key)),
+            Order::Priority | Order::LeastSlack | Order::ShortestFirst | Order::Value => {
+                VirtualTime(u128::from(key & !BEHIND))
+            }
         }
     }
 

@@ -282,6 +282,73 @@ fn a_tenant_that_fair_queueing_lets_go_first_is_not_told_to_be_late_for_what_cam
     }
 }
 
+/// Every order, with waits that end.
+fn bounded(order: Order, tenants: usize) -> Settings {
+    Settings { budget: Some(Span::from_secs(60)), ..predicting(order, 1, vec![tenant(1, None); tenants]) }
+}
+
+/// Offers what is given while the only seat is taken, and tells the order in which it goes then.
+fn turns(settings: &Settings, offers: &[Offer]) -> Vec<usize> {
+    let mut s = Scheduler::new(settings);
+    s.offer(at(0), offer(0)).unwrap();
+    let mut held = grants(&mut s, at(0));
+    let ids: Vec<RequestId> = (1..).zip(offers).map(|(now, offer)| s.offer(at(now), *offer).unwrap()).collect();
+    let turn = |_| {
+        s.release(at(100), held.remove(0), How::Finished, Used::default());
+        held = grants(&mut s, at(100));
+        ids.iter().position(|id| *id == held[0].id()).unwrap()
+    };
+    (0..offers.len()).map(turn).collect()
+}
+
+const ORDERS: [Order; 6] =
+    [Order::Fcfs, Order::Wfq, Order::Priority, Order::LeastSlack, Order::ShortestFirst, Order::Value];
+
+#[test]
+fn who_asks_again_goes_behind_those_of_its_tenant_who_ask_for_the_first_time() {
+    let again = Offer { again: true, slo: within(30_000), ..offer(0) };
+    let first = Offer { slo: within(40_000), output: Some(10), ..offer(0) };
+    for order in ORDERS {
+        // By length and by slack it would be the next.
+        assert_eq!(turns(&bounded(order, 1), &[again, first, again, first]), [1, 3, 0, 2], "{order:?}");
+    }
+    // Also behind what has no limit at all.
+    assert_eq!(turns(&bounded(Order::LeastSlack, 1), &[again, offer(0)]), [1, 0]);
+    // Among tenants it has the turn of its own.
+    let of_other = Offer { tenant: TenantId(1), ..again };
+    for order in [Order::Fcfs, Order::Wfq, Order::LeastSlack, Order::ShortestFirst] {
+        assert_eq!(turns(&bounded(order, 2), &[of_other, first])[0], 0, "{order:?}");
+    }
+}
+
+#[test]
+fn where_nothing_ends_the_wait_who_asks_again_has_its_turn() {
+    let none = Settings { predict: None, ..predicting(Order::Fcfs, 1, vec![tenant(1, None)]) };
+    // The patience of its client is no bound on the wait of others.
+    let again = Offer { again: true, slo: within(30_000), budget: Some(Span::from_secs(600)), ..offer(0) };
+    assert_eq!(turns(&none, &[again, offer(0)]), [0, 1]);
+    let without_limits = Offer { again: true, ..offer(0) };
+    assert_eq!(turns(&Settings { budget: None, ..bounded(Order::Fcfs, 1) }, &[without_limits, offer(0)]), [0, 1]);
+    assert_eq!(turns(&Settings { budget: None, ..bounded(Order::Fcfs, 1) }, &[again, offer(0)]), [1, 0]);
+}
+
+#[test]
+fn what_is_asked_again_delays_no_prediction_but_that_of_what_is_asked_again() {
+    for order in ORDERS {
+        let mut s = Scheduler::new(&predicting(order, 1, vec![tenant(1, None)]));
+        let lasting = |again| Offer { again, output: Some(100), slo: within(60_000), ..offer(0) };
+        s.offer(at(0), lasting(false)).unwrap();
+        let _held = grants(&mut s, at(0));
+        // One runs for a second, and three wait of which two ask again.
+        for again in [true, false, true] {
+            s.offer(at(0), lasting(again)).unwrap();
+        }
+        let start = |again| s.predict(at(0), &lasting(again)).unwrap().start;
+        let seconds = |n: u64| at(n * 1_000_000_000);
+        assert_eq!((start(false), start(true)), (seconds(2), seconds(4)), "{order:?}");
+    }
+}
+
 #[test]
 fn a_prediction_says_what_it_goes_by_and_how_likely_it_holds() {
     let mut s = Scheduler::new(&predicting(Order::Value, 4, vec![tenant(1, None)]));

@@ -156,6 +156,10 @@ pub struct Offer {
     /// Requests with the same number are better off on the same backend: those of a session, or with a prefix in
     /// common. It decides only between backends that are about equally loaded, never who goes next.
     pub affinity: Option<u64>,
+    /// Whether its client was turned away before and asks again. Where waits are bounded, by [`Settings::budget`] or by
+    /// a prediction and its own limits, it goes behind what its tenant asks for the first time: by the clock of who
+    /// waits for it, it is late already, and it would make another one late. Where nothing ends the wait it takes its turn.
+    pub again: bool,
 }
 
 impl Default for Offer {
@@ -171,6 +175,7 @@ impl Default for Offer {
             hint: None,
             slo: Slo::default(),
             affinity: None,
+            again: false,
         }
     }
 }

@@ -172,6 +172,7 @@ impl<'a, A: Iterator<Item = (Arrival, Prompt)>, F: FnMut(&Record<'_>)> World<'a,
                 hint: gateway.setup.declares.hint(&arrival),
                 slo: self.tenants.get(usize::from(arrival.tenant)).map_or(Slo::default(), |t| t.slo),
                 affinity: None,
+                again: false,
             };
             match gateway.scheduler.offer(now, offer) {
                 Ok(id) => gateway.waiting.insert(id, flight),

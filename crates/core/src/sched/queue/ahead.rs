@@ -32,7 +32,8 @@ impl Queue {
         placed.map(|(at, w)| (u128::from(at), w.id, w.need.with_output(w.few))).collect()
     }
 
-    /// Under fair queueing: each tenant's requests follow one another's tags, the newcomer the last of its own.
+    /// Under fair queueing: each tenant's requests follow one another's tags, the newcomer the last of its own, but
+    /// before those that go behind if it does not.
     fn ahead_by_tag(&self, newcomer: &Waiting) -> Vec<(u128, RequestId, Need)> {
         let own = self.lane_of(newcomer.tenant);
         let mut last = self.order.start_tag_if_idle(own);
@@ -40,7 +41,9 @@ impl Queue {
         let lanes: BTreeSet<usize> = self.items.values().map(|w| self.lane_of(w.tenant)).collect();
         for lane in lanes {
             let mut tag = self.order.start_tag(lane);
-            for w in self.lanes[lane].waiting.iter().filter_map(|(_, id)| self.items.get(id)) {
+            let goes_before = |w: &&Waiting| lane != own || newcomer.behind || !w.behind;
+            let waiting = self.lanes[lane].waiting.iter().filter_map(|(_, id)| self.items.get(id));
+            for w in waiting.take_while(goes_before) {
                 all.push((tag.0, w.id, w.need.with_output(w.few)));
                 tag = self.order.tag_after(lane, tag, w.cost);
             }
@@ -69,8 +72,8 @@ impl Queue {
     /// way that no single number tells; arrival stands for it, which is right on average.
     pub(super) fn place(&self, waiting: &Waiting) -> u64 {
         match self.order.order() {
-            Order::Fcfs | Order::Wfq => waiting.arrived.as_nanos(),
-            Order::Priority => self.guarded(waiting),
+            Order::Fcfs | Order::Wfq => waiting.placed(waiting.arrived.as_nanos()),
+            Order::Priority => waiting.placed(self.guarded(waiting)),
             Order::LeastSlack | Order::ShortestFirst | Order::Value => self.item_key(waiting),
         }
     }
@@ -138,6 +141,7 @@ mod tests {
             ranked_by: None,
             rank: None,
             affinity: None,
+            behind: false,
         };
         for id in 0..600 {
             queue.push(waiting(id, &mut random));

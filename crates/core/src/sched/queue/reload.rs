@@ -18,6 +18,7 @@ impl Waiting {
             hint: self.hint,
             slo: self.need.slo,
             affinity: self.affinity,
+            again: self.asked.again,
         }
     }
 }

@@ -67,6 +67,7 @@ fn random_offer(random: &mut Random) -> Offer {
         hint: Some(random.between(0, 5) as u32 * 100).filter(|_| random.between(0, 2) > 0),
         slo: random_slo(random).unwrap_or_default(),
         affinity: None,
+        again: random.between(0, 3) == 0,
     }
 }
 
@@ -288,6 +289,23 @@ fn a_shorter_budget_holds_for_what_waits_and_a_longer_one_lets_it_live() {
     assert!(s.poll(Tick::ZERO + MS(1_001)).is_none());
     s.reload(Tick::ZERO + MS(1_001), &with(300));
     assert!(matches!(s.poll(Tick::ZERO + MS(1_001)), Some(Action::Expire(r)) if r.id == other));
+}
+
+#[test]
+fn who_asks_again_goes_behind_under_rules_that_bound_the_wait_whenever_it_came() {
+    let with = |budget| Settings { budget, ..Settings::fcfs(vec![0, 1]) };
+    for (before, after) in [(None, Some(MS(500))), (Some(MS(500)), None)] {
+        let mut s = Scheduler::new(&with(before));
+        let _ = s.offer(Tick::ZERO, Offer::default());
+        let Some(Action::Grant(held)) = s.poll(Tick::ZERO) else { panic!("a seat is free") };
+        let again = s.offer(Tick::ZERO, Offer { again: true, ..Offer::default() }).unwrap();
+        let first = s.offer(Tick::ZERO, Offer::default()).unwrap();
+        s.reload(Tick::ZERO, &with(after));
+        s.release(Tick::ZERO, held, How::Finished, Used::default());
+        let Some(Action::Grant(next)) = s.poll(Tick::ZERO) else { panic!("the seat is free again") };
+        assert_eq!(next.id(), if after.is_some() { first } else { again });
+        s.audit().unwrap();
+    }
 }
 
 #[test]
