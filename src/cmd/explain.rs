@@ -100,6 +100,9 @@ fn known(k: &Known) -> String {
     if let Some(budget) = k.budget_ms {
         text += &format!(" It was willing to wait {}.", ms(budget));
     }
+    if let Some(retry) = k.retry {
+        text += &format!(" It was asked again, by its client's count {retry} times.");
+    }
     text
 }
 
@@ -275,7 +278,8 @@ mod tests {
 
     #[test]
     fn what_is_not_known_what_was_cut_and_what_the_shadow_said_is_told() {
-        let known = Known { output: Some(128), output_from: "hint".into(), class: Some(2), ..decision().known };
+        let known =
+            Known { output: Some(128), output_from: "hint".into(), class: Some(2), retry: Some(2), ..decision().known };
         let happened = Happened { how: "aborted".into(), e2e_ms: 5001.0, ..Happened::default() };
         let shadow =
             Shadowed { decided: "refused".into(), reason: Some("queue_expired".into()), after_ms: Some(750.0) };
@@ -293,6 +297,7 @@ mod tests {
         for part in [
             "an unknown number of output tokens, at most 128 (its max_tokens)",
             "asked for class 2",
+            "It was asked again, by its client's count 2 times.",
             "It was cut, for it could not meet its limits any more, after 5001 ms",
             "By the lengths of its tenant's answers with the same max_tokens, it had a chance of 62.5 % to keep",
             "It was worth 1.25 answers, and cost the others 3.50.",

@@ -87,6 +87,9 @@ pub struct Known {
     pub patience_ms: Option<f64>,
     /// How long it may wait, by its own word.
     pub budget_ms: Option<f64>,
+    /// Which further attempt it is, by its client's count; absent for the first one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub retry: Option<u32>,
 }
 
 /// Limits in ms.

@@ -20,6 +20,7 @@ const QUEUE_BUDGET_MS: &str = "x-elasticserve-queue-budget-ms";
 const OUTPUT_TOKENS: &str = "x-elasticserve-output-tokens";
 const INPUT_TOKENS: &str = "x-elasticserve-input-tokens";
 const READ_TIMEOUT: &str = "x-stainless-read-timeout";
+const RETRY_COUNT: &str = "x-stainless-retry-count";
 /// Names of the header that says whose a request is, the first that is there wins.
 pub(crate) const TENANT: [&str; 3] =
     ["x-elasticserve-tenant", "x-llm-d-inference-fairness-id", "x-gateway-inference-fairness-id"];
@@ -63,6 +64,8 @@ pub(crate) struct Wishes {
     pub(crate) input: Option<u32>,
     /// Answer tokens, if the client knows them.
     pub(crate) output: Option<u32>,
+    /// Which further attempt it is by its client's count; 0 for the first one.
+    pub(crate) retry: u32,
 }
 
 impl Wishes {
@@ -85,6 +88,7 @@ impl Wishes {
             budget: [budget, patience].into_iter().flatten().min(),
             input: tokens(INPUT_TOKENS)?,
             output: tokens(OUTPUT_TOKENS)?,
+            retry: number(headers, RETRY_COUNT, "a number from 0 to 1e9")?.unwrap_or(0.0) as u32,
         })
     }
 }
@@ -256,6 +260,15 @@ mod tests {
         assert_eq!(wishes.budget, Some(Span::from_millis(2500)));
         let none = read(&map(&[(QUEUE_BUDGET_MS, "0")])).unwrap();
         assert_eq!(none.budget, Some(Span::ZERO));
+    }
+
+    #[test]
+    fn the_number_of_a_retry_is_read_and_a_bad_one_refused_by_name() {
+        assert_eq!((read(&map(&[])).unwrap().retry, read(&map(&[(RETRY_COUNT, "2")])).unwrap().retry), (0, 2));
+        for bad in ["-1", "nan", "1e309", "x", ""] {
+            let refusal = read(&map(&[(RETRY_COUNT, bad)])).unwrap_err();
+            assert!(matches!(refusal, Refusal::BadHeader { name: RETRY_COUNT, .. }), "{bad}");
+        }
     }
 
     #[test]

@@ -127,6 +127,7 @@ pub(crate) struct Metrics {
     rate_limited: Family<LimitLabel, Counter>,
     body_memory: Gauge,
     slo_results: Family<SloLabel, Counter>,
+    retries: Family<SloLabel, Counter>,
     tokens: Family<DirectionLabel, Counter>,
     queue_wait: ByTenant,
     ttft: ByTenant,
@@ -167,6 +168,7 @@ impl Metrics {
             rate_limited: Family::default(),
             body_memory: Gauge::default(),
             slo_results: Family::default(),
+            retries: Family::default(),
             tokens: Family::default(),
             queue_wait: ByTenant::new_with_constructor(|| Histogram::new(SHORT)),
             ttft: ByTenant::new_with_constructor(|| Histogram::new(SHORT)),
@@ -247,6 +249,8 @@ impl Metrics {
         let over = "Requests beyond a limit per minute of their tenant or key";
         r.register("rate_limited", over, self.rate_limited.clone());
         r.register("slo_results", "Scheduled requests by whether their SLO was met", self.slo_results.clone());
+        let again = "Those of the scheduled requests that were asked again after a first attempt";
+        r.register("retries", again, self.retries.clone());
         r.register("tokens", "Tokens of answered requests", self.tokens.clone());
         let s = Unit::Seconds;
         r.register_with_unit("queue_wait", "Time from arrival to a permit", s.clone(), self.queue_wait.clone());
@@ -417,8 +421,12 @@ impl Metrics {
         self.requests.get_or_create(&OutcomeLabel { tenant: self.name(tenant), outcome }).inc();
     }
 
-    fn slo(&self, tenant: TenantId, result: &'static str) {
-        self.slo_results.get_or_create(&SloLabel { tenant: self.name(tenant), result }).inc();
+    fn slo(&self, tenant: TenantId, result: &'static str, again: bool) {
+        let label = SloLabel { tenant: self.name(tenant), result };
+        if again {
+            self.retries.get_or_create(&label).inc();
+        }
+        self.slo_results.get_or_create(&label).inc();
     }
 
     fn count_tokens(&self, tenant: TenantId, direction: &'static str, n: u32) {

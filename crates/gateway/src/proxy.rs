@@ -188,7 +188,8 @@ impl Shared {
             Box::new(Draft { decision, log: log.clone() })
         });
         let follow = self.follow(config, id, &task, &peek, traced, above);
-        let account = Account { tenant: task.tenant, arrived, slo: task.slo, draft, follow, charge: None };
+        let again = wishes.retry > 0;
+        let account = Account { tenant: task.tenant, arrived, slo: task.slo, again, draft, follow, charge: None };
         let mut meter = Meter::start(Arc::clone(&self.metrics), self.clock, account);
         let under = Under::of(config, &caller, &task);
         let usual = || pool.admission.lengths(task.tenant).map(|lengths| lengths.mean);

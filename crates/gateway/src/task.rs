@@ -95,6 +95,7 @@ impl Task {
             hint,
             slo: self.bound,
             affinity,
+            again: wishes.retry > 0,
         }
     }
 
@@ -120,6 +121,7 @@ impl Task {
             slo_from: if wishes.slo == Slo::default() { "tenant" } else { "request" }.to_owned(),
             patience_ms: wishes.patience.map(|p| p.as_millis_f64()),
             budget_ms: wishes.budget.map(|b| b.as_millis_f64()),
+            retry: Some(wishes.retry).filter(|retry| *retry > 0),
         }
     }
 }

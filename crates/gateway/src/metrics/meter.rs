@@ -28,6 +28,8 @@ pub(crate) struct Account {
     pub(crate) tenant: TenantId,
     pub(crate) arrived: Tick,
     pub(crate) slo: Slo,
+    /// Whether its client asks again after a first attempt.
+    pub(crate) again: bool,
     pub(crate) draft: Option<Box<Draft>>,
     /// What it has taken of limits per minute.
     pub(crate) charge: Option<Charge>,
@@ -241,7 +243,7 @@ impl Meter {
         }
         self.settle();
         self.metrics.ended_of(self.account.tenant, outcome);
-        self.metrics.slo(self.account.tenant, result);
+        self.metrics.slo(self.account.tenant, result, self.account.again);
         self.follow_to_the_end(outcome, result, measured.as_ref());
         let Some(draft) = self.account.draft.take() else { return };
         let Draft { mut decision, log } = *draft;
