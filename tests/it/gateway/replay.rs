@@ -9,7 +9,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
-use elasticserve_core::engine::{Engine, Profile, Prompt, SeqId, Work};
+use elasticserve_core::engine::Prompt;
 use elasticserve_core::outcome::How;
 use elasticserve_core::rng::{Random, Stream};
 use elasticserve_core::sched::{OnMiss, Order};
@@ -21,8 +21,9 @@ use elasticserve_gateway::config::{RawAdmission, RawConfig, RawPredict, RawSlo, 
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until};
 
-use crate::support::backend::{Responding, header};
+use crate::support::backend::{Call, header};
 use crate::support::client::post;
+use crate::support::engine::{Asked, EngineBackend, TAIL, profile};
 use crate::support::gateway::{Piped, settings};
 
 const SEEDS: u64 = 50;
@@ -30,8 +31,6 @@ const REQUESTS: u32 = 80;
 const SEATS: u32 = 6;
 /// Name, TTFT and E2E limits in ms; weights 4, 2 and 1.
 const TENANTS: [(&str, u64, u64); 3] = [("gold", 600, 1_800), ("standard", 1_200, 5_000), ("batch", 4_000, 9_000)];
-/// From the last token to the end of the body.
-const TAIL: Span = Span::from_millis(1);
 
 /// What decides.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
@@ -59,16 +58,6 @@ impl Policy {
 
 /// What was decided about an arrival, and when; `None` for a permit.
 type Decisions = BTreeMap<u32, (Option<String>, Span)>;
-
-/// Steps of 40 ms, and 50 ms with a prefill; everything else takes no time but the way in.
-fn profile() -> Profile {
-    let mut profile = Profile::built_in("gb10-qwen3-8b-fp8").unwrap();
-    (profile.base_ms, profile.kv_ms_per_token, profile.prefill_step_ms) = (40.0, 0.0, 10.0);
-    (profile.prefill_ms_per_token, profile.attention_ms) = (0.0, 0.0);
-    (profile.overhead_in, profile.overhead_out) = (Span::from_millis(3), Span::ZERO);
-    profile.max_seqs = SEATS;
-    profile
-}
 
 fn arrivals(seed: u64) -> Vec<Arrival> {
     let mut random = Random::new(seed, Stream::Test);
@@ -142,7 +131,7 @@ fn simulated(policy: Policy, arrivals: &[Arrival]) -> (Decisions, u32) {
     });
     let declares = if policy == Policy::Learned { Declares::None } else { Declares::All };
     let gateway = GatewaySetup { release_delay: TAIL, declares, ..GatewaySetup::instant(scheduler) };
-    let setup = Setup { engines: vec![profile()], gateway: Some(gateway), warm: Vec::new() };
+    let setup = Setup { engines: vec![profile(SEATS)], gateway: Some(gateway), warm: Vec::new() };
     let (mut decisions, mut cut) = (Decisions::new(), 0);
     let work = arrivals.iter().map(|a| (*a, Prompt::Unique));
     sim::run_arrivals(&tenants, work, &setup, |record| {
@@ -189,81 +178,15 @@ async fn served(policy: Policy, arrivals: &[Arrival]) -> (Decisions, u32) {
             answer.rest().await;
         });
     }
-    let (running, ending, leaving) = (BTreeMap::new(), Vec::new(), JoinSet::new());
-    let mut engine = Replay { engine: Engine::new(&profile()), running, ending, leaving, origin };
-    loop {
-        engine.act();
-        let wake = engine.next_wake().map(|at| origin + at.since(Tick::ZERO).to_std());
-        tokio::select! {
-            call = backend.call() => {
-                let index: u32 = header(&call.head.headers, "x-request-id").unwrap().parse().unwrap();
-                engine.submit(&arrivals[index as usize], call.stream());
-            }
-            Some(left) = engine.leaving.join_next() => engine.cut(left.unwrap()),
-            () = sleep_until(wake.unwrap_or(origin)), if wake.is_some() => {}
-            done = clients.join_next() => match done {
-                Some(done) => done.unwrap(),
-                None => break,
-            },
-        }
-    }
+    let what = |call: &Call| {
+        let index: u32 = header(&call.head.headers, "x-request-id").unwrap().parse().unwrap();
+        let Arrival { input, output, .. } = arrivals[index as usize];
+        Asked { number: u64::from(index), input, output }
+    };
+    EngineBackend::new(SEATS, origin).serve(&mut backend, &mut clients, what).await;
     gateway.service.audit().unwrap();
     let cut = gateway.service.totals().released.get(&How::Aborted).copied().unwrap_or(0);
     (std::mem::take(&mut *decisions.lock().unwrap()), cut as u32)
-}
-
-/// A backend that answers when the engine model says.
-struct Replay {
-    engine: Engine,
-    running: BTreeMap<u64, (SeqId, Responding)>,
-    ending: Vec<(Tick, Responding)>,
-    /// Ends with a request's number when the gateway has left it.
-    leaving: JoinSet<u64>,
-    origin: Instant,
-}
-
-impl Replay {
-    fn now(&self) -> Tick {
-        Tick::ZERO + Span::from_std(self.origin.elapsed())
-    }
-
-    fn submit(&mut self, arrival: &Arrival, responding: Responding) {
-        let Arrival { index, input, output, .. } = *arrival;
-        let work = Work { tag: u64::from(index), prompt: Prompt::Unique, input, output };
-        let now = self.now();
-        let seq = self.engine.submit(now, work).unwrap();
-        let gone = responding.gone();
-        self.leaving.spawn(async move {
-            gone.await;
-            u64::from(index)
-        });
-        self.running.insert(u64::from(index), (seq, responding));
-    }
-
-    /// The gateway has left a request, if it was not at its end.
-    fn cut(&mut self, tag: u64) {
-        if let Some((seq, _)) = self.running.remove(&tag) {
-            self.engine.abort(self.now(), seq);
-        }
-    }
-
-    /// Sends the tokens that are due, and ends what has had its last one for long enough.
-    fn act(&mut self) {
-        let now = self.now();
-        self.ending.retain(|(at, _)| *at > now);
-        while let Some(token) = self.engine.poll(now) {
-            assert_eq!(token.at, now, "a token would be late");
-            let (_, responding) = &self.running[&token.tag];
-            responding.event(r#"{"choices":[{"text":"a"}]}"#);
-            if token.last {
-                self.ending.extend(self.running.remove(&token.tag).map(|(_, responding)| (now + TAIL, responding)));
-            }
-        }
-    }
-
-    fn next_wake(&self) -> Option<Tick> {
-        self.ending.iter().map(|(at, _)| *at).chain(self.engine.next_output()).min()
-    }
 }
 
 #[tokio::test(start_paused = true)]

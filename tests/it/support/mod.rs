@@ -4,6 +4,7 @@
 
 pub(crate) mod backend;
 pub(crate) mod client;
+pub(crate) mod engine;
 pub(crate) mod gateway;
 pub(crate) mod process;
 
