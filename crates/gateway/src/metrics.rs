@@ -36,6 +36,8 @@ const LONG: [f64; 15] = [0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 15.0, 
 const PER_TOKEN: [f64; 12] = [0.001, 0.005, 0.01, 0.02, 0.03, 0.04, 0.05, 0.075, 0.1, 0.2, 0.5, 1.0];
 /// Buckets in seconds for the gateway's own time.
 const OWN: [f64; 10] = [0.00005, 0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.05, 0.25];
+/// What becomes of a scheduled request.
+const RESULTS: [&str; 4] = ["met", "missed", "rejected", "cancelled"];
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct TenantLabel {
@@ -232,6 +234,10 @@ impl Metrics {
 
     fn figures(&self, name: &str) -> TenantFigures {
         let label = TenantLabel { tenant: name.to_owned() };
+        // They are subtracted from what was offered, so they must be there before anything was asked again.
+        for result in RESULTS {
+            drop(self.retries.get_or_create(&SloLabel { tenant: name.to_owned(), result }));
+        }
         let of = |family: &ByTenant| family.get_or_create(&label).clone();
         TenantFigures {
             name: name.to_owned(),

@@ -9,7 +9,7 @@ use std::time::Duration;
 use elasticserve_core::rng::{Random, Stream};
 use elasticserve_core::sched::Order;
 use elasticserve_gateway::Service;
-use elasticserve_gateway::config::{RawAdmission, RawConfig, RawPredict, RawSlo, RawTenant};
+use elasticserve_gateway::config::{RawAdmission, RawConfig, RawPredict, RawSlo, RawStall, RawTenant};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, sleep_until};
 
@@ -38,6 +38,8 @@ enum Policy {
     Predict,
     /// The same with lengths that are learned.
     LeastSlack,
+    /// By what an answer is worth and costs the others.
+    Price,
     /// Shares of three to one.
     Wfq,
 }
@@ -69,7 +71,7 @@ fn configure(raw: &mut RawConfig, policy: Policy) {
     };
     raw.tenants = Some(TENANTS.map(tenant).to_vec());
     raw.timeouts.header = Some("1h".into());
-    raw.predict = RawPredict {
+    let cost = RawPredict {
         overhead: Some("3ms".into()),
         prefill_per_token: Some("0".into()),
         first_token_steps: Some(3),
@@ -78,18 +80,27 @@ fn configure(raw: &mut RawConfig, policy: Policy) {
     };
     match policy {
         Policy::Budget => raw.queue.budget = Some("500ms".into()),
-        Policy::Predict => raw.queue.admission = Some(RawAdmission::Predict),
+        Policy::Predict => {
+            raw.queue.admission = Some(RawAdmission::Predict);
+            raw.predict = cost;
+        }
         Policy::LeastSlack => {
             raw.queue.admission = Some(RawAdmission::Predict);
             raw.queue.order = Some(Order::LeastSlack);
+            raw.predict = cost;
+        }
+        Policy::Price => {
+            raw.queue.admission = Some(RawAdmission::Price);
+            raw.queue.order = Some(Order::LeastSlack);
+            let (per_token_ms, free_tokens) = (0.5, 40.0);
+            let stall = Some(RawStall { per_token_ms, free_tokens, ..RawStall::default() });
+            raw.predict = RawPredict { stall, ..cost };
         }
         Policy::Wfq => {
             raw.queue.order = Some(Order::Wfq);
             raw.queue.budget = Some("500ms".into());
+            raw.predict = cost;
         }
-    }
-    if matches!(policy, Policy::Budget) {
-        raw.predict = RawPredict::default();
     }
 }
 
@@ -154,7 +165,7 @@ async fn run(policy: Policy, most: u32) -> Sums {
 
 #[tokio::test(start_paused = true)]
 async fn who_asks_again_at_twice_the_capacity_takes_no_more_than_a_tenth_of_the_goodput() {
-    for policy in [Policy::Budget, Policy::Predict, Policy::LeastSlack, Policy::Wfq] {
+    for policy in [Policy::Budget, Policy::Predict, Policy::LeastSlack, Policy::Price, Policy::Wfq] {
         let (once, again) = (run(policy, 0).await, run(policy, MOST).await);
         let told = format!("{policy:?}: without {once:?}, with {again:?}");
         // The load is about twice what is answered in time, and half of all have reason to ask again.
