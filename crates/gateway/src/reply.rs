@@ -237,10 +237,15 @@ impl Refusal {
     }
 
     /// Whether SDKs, which retry by status, must be told not to: what cannot be met now never can, and a
-    /// client that is too slow once will be too slow again. What was cut has missed its limits already.
+    /// client that is too slow once will be too slow again. What was cut has missed its limits already. A limit that
+    /// lets nothing in for longer than they wait would be asked at once, and again in vain.
     fn is_pointless_to_retry(&self) -> bool {
-        matches!(self, Self::BodyTooSlow { .. } | Self::DeadlineLost)
-            || matches!(self, Self::Rejected(Rejection { reason: RejectReason::SloInfeasible, .. }, _))
+        match self {
+            Self::BodyTooSlow { .. } | Self::DeadlineLost => true,
+            Self::Rejected(rejection, _) => rejection.reason == RejectReason::SloInfeasible,
+            Self::RateLimited(limited) => limited.wait() > LATEST_RETRY,
+            _ => false,
+        }
     }
 
     /// The answer.

@@ -123,6 +123,22 @@ async fn tokens_are_taken_as_expected_and_settled_as_used() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_limit_that_lets_nothing_in_for_longer_than_sdks_wait_tells_them_not_to_try() {
+    let (mut gateway, mut backend) = Piped::start(4, limited(None, Some(1_000)));
+    let usage = r#"{"usage":{"prompt_tokens":3,"completion_tokens":2087}}"#;
+    ask(&mut gateway, &mut backend, declaring(1, false), |call| call.json(usage)).await.rest().await;
+    until("it is settled", || gateway.in_use() == 0).await;
+    // 2090 of 1000 are used and 4 more are asked for: 1094 at 1000 a minute.
+    let answer = refused(&mut gateway, declaring(1, false)).await;
+    let told = |answer: &Answer| header(&answer.headers, "x-should-retry").map(str::to_owned);
+    assert!((65_000..=65_640).contains(&number(&answer, "retry-after-ms")), "{:?}", answer.headers);
+    assert_eq!(told(&answer).as_deref(), Some("false"));
+    tokio::time::advance(Duration::from_secs(10)).await;
+    let answer = refused(&mut gateway, declaring(1, false)).await;
+    assert!(number(&answer, "retry-after-ms") <= 55_640 && told(&answer).is_none(), "{:?}", answer.headers);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_stream_that_is_cut_pays_for_its_prompt_and_what_came_of_it() {
     let (mut gateway, mut backend) = Piped::start(4, limited(None, Some(1_000)));
     let client = gateway.client().await;
