@@ -250,8 +250,11 @@ fn contaminated(design: &Design, runs: &[&Measured]) -> Vec<String> {
             let differs = |(a, b): &&(&Measured, &Measured)| {
                 let both = a.cached.iter().filter_map(|(index, cached)| Some((cached, b.cached.get(index)?)));
                 let (same, other): (Vec<_>, Vec<_>) = both.partition(|(a, b)| a == b);
-                // A block more or less in one request of a hundred is no state of a cache.
-                other.len() * 100 > same.len() + other.len()
+                let apart: u64 = other.iter().map(|(a, b)| u64::from(a.abs_diff(**b))).sum();
+                let prompts = |run: &Measured| run.summary.cached.as_ref().map_or(0, |c| c.input_tokens);
+                // A block more or less in one request of a hundred is no state of a cache, nor are a few tokens of a
+                // template in each.
+                other.len() * 100 > same.len() + other.len() && apart * 200 > prompts(a).max(prompts(b))
             };
             let pairs: Vec<&(&Measured, &Measured)> = all.iter().filter(differs).collect();
             if pairs.is_empty() {

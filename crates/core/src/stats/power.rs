@@ -167,18 +167,21 @@ mod tests {
 
     #[test]
     fn intervals_of_the_number_that_bounds_an_effect_lie_within_the_margin() {
-        let (effect, margin) = (0.2, 1.0);
-        let n = pairs_to_bound(effect, margin, 1.0, 0.95, POWER, 5).unwrap();
+        let margin = 1.0;
         let mut random = Random::new(12, Stream::Test);
-        let mut share = |n: u32| {
-            let within = (0..2000).filter(|_| {
-                let sample: Vec<f64> = (0..n).map(|_| effect + random.normal()).collect();
-                let i = median_interval(&sample, 0.95).unwrap();
-                i.low > -margin && i.high < margin
-            });
-            within.count() as f64 / 2000.0
-        };
-        assert!(share(n) >= 0.8 - 0.035, "{n} pairs");
-        assert!(share(n / 2) < 0.8, "half of {n} pairs");
+        // Without an effect both bounds are as likely to lie outside.
+        for effect in [0.2, 0.0] {
+            let n = pairs_to_bound(effect, margin, 1.0, 0.95, POWER, 5).unwrap();
+            let mut share = |n: u32| {
+                let within = (0..2000).filter(|_| {
+                    let sample: Vec<f64> = (0..n).map(|_| effect + random.normal()).collect();
+                    let i = median_interval(&sample, 0.95).unwrap();
+                    i.low > -margin && i.high < margin
+                });
+                within.count() as f64 / 2000.0
+            };
+            assert!(share(n) >= 0.8 - 0.035, "{n} pairs");
+            assert!(share(n / 2) < 0.8, "half of {n} pairs");
+        }
     }
 }
