@@ -22,11 +22,14 @@ use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use crate::patient::Patient;
 use crate::proxy::Shared;
 
 /// Connections to the admin listener; a scraper and a few probes need no more.
 const MAX_CONNECTIONS: usize = 64;
 const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
+/// For the body of a request, and for a client that reads nothing of its answer: nobody may keep the probes out.
+const PATIENCE: Duration = Duration::from_secs(10);
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 /// Prometheus' text format.
 const TEXT_FORMAT: &str = "text/plain; version=0.0.4; charset=utf-8";
@@ -58,7 +61,7 @@ pub(crate) async fn accept(
             let serving = http1::Builder::new()
                 .timer(TokioTimer::new())
                 .header_read_timeout(HEADER_TIMEOUT)
-                .serve_connection(TokioIo::new(stream), service);
+                .serve_connection(TokioIo::new(Patient::new(stream, PATIENCE)), service);
             if let Some(Err(error)) = cut.run_until_cancelled(serving).await {
                 tracing::debug!(%error, "admin connection ended");
             }

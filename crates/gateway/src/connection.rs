@@ -14,6 +14,7 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_util::sync::CancellationToken;
 
+use crate::ahead::{Ahead, UnderWay};
 use crate::metrics::Metrics;
 use crate::patient::{Patient, is_stalled};
 use crate::proxy::{Peer, Shared};
@@ -53,7 +54,8 @@ pub(crate) async fn serve<S>(
     let header_timeout = if came_late { header_timeout.min(LATE_HEADER_TIMEOUT) } else { header_timeout };
     let metrics = Arc::clone(&shared.metrics);
     let limit = shared.config().timeouts.write;
-    let stream = Patient::new(stream, limit.to_std());
+    let under_way = UnderWay::default();
+    let stream = Patient::new(Ahead::new(stream, under_way.clone()), limit.to_std());
     let _panics = Panics(Arc::clone(&metrics));
     let member = shared.crowd.join();
     let serving = Arc::clone(&member);
@@ -62,6 +64,8 @@ pub(crate) async fn serve<S>(
         if let Some(peer) = peer {
             request.extensions_mut().insert(Peer(peer));
         }
+        under_way.begins();
+        request.extensions_mut().insert(under_way.clone());
         let shared = Arc::clone(&shared);
         async move { Ok::<_, Infallible>(shared.handle(request).await.map(|body| busy.until_the_end_of(body))) }
     });

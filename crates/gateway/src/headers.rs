@@ -3,6 +3,7 @@
 use elasticserve_core::ids::TenantId;
 use elasticserve_core::slo::Slo;
 use elasticserve_core::time::Span;
+use http::StatusCode;
 use http::header::{self, HeaderMap, HeaderName, HeaderValue};
 
 use crate::reply::Refusal;
@@ -160,8 +161,13 @@ pub(crate) fn to_backend(headers: &HeaderMap, request_id: &HeaderValue) -> Heade
 }
 
 /// A backend's headers as they go to the client.
-pub(crate) fn to_client(headers: &HeaderMap, request_id: &HeaderValue) -> HeaderMap {
+pub(crate) fn to_client(status: StatusCode, headers: &HeaderMap, request_id: &HeaderValue) -> HeaderMap {
     let mut out = forwardable(headers);
+    // Beside chunks it is wrong (RFC 9112, section 6.3), and where no body can be it announces one.
+    let bodiless = matches!(status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED);
+    if bodiless || headers.contains_key(header::TRANSFER_ENCODING) {
+        out.remove(header::CONTENT_LENGTH);
+    }
     out.insert(REQUEST_ID, request_id.clone());
     if is_event_stream(headers) {
         // Proxies in front must pass each event on as it comes.

@@ -13,7 +13,9 @@
 //! | [`config`] | the file and the flags become one checked [`config::Config`] |
 //! | `live`, `reload` | the configuration in effect; what replaces it while the gateway runs |
 //! | `listen`, `connection` | accept loop, connection cap, HTTP/1 limits, drain |
-//! | `patient`, `caught` | a client that does not read; a panic that ends one request alone |
+//! | `ahead`, `patient` | a client that leaves while more of what it sent waits; one that does not read |
+//! | `caught` | a panic that ends one request alone |
+//! | `framing` | which heads may be read in one way only |
 //! | `route` | which paths are scheduled, pass by, or do not exist |
 //! | `proxy` | the story of one request |
 //! | `auth`, [`secret`] | whose a request is; keys and their digests |
@@ -21,6 +23,7 @@
 //! | [`decisions`] | one line about each scheduled request |
 //! | `limits` | requests and tokens per minute |
 //! | `memory` | a budget for bodies |
+//! | `form` | the model in an upload |
 //! | `headers`, `body` | what is read, forwarded and left out |
 //! | `model`, `pool`, `endpoint` | which pool serves a model; its backends and what each is given |
 //! | `attempt`, `affinity` | sending, once more elsewhere if need be; what belongs together |
@@ -39,6 +42,7 @@
 mod admin;
 mod admit;
 mod affinity;
+mod ahead;
 mod attempt;
 mod auth;
 mod body;
@@ -52,6 +56,8 @@ pub mod decisions;
 mod discovery;
 mod endpoint;
 mod engine;
+mod form;
+mod framing;
 mod gateway;
 mod headers;
 mod health;

@@ -20,6 +20,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::admit::Refused;
 use crate::affinity;
+use crate::ahead::UnderWay;
 use crate::attempt::{Attempted, Held};
 use crate::auth::{self, Caller};
 use crate::body::{self, Bounds};
@@ -27,6 +28,8 @@ use crate::caught::{Caught, Panicked};
 use crate::clock::Clock;
 use crate::crowd::Crowd;
 use crate::decisions::{Decided, Decision, DecisionLog, Known, Predicted};
+use crate::form;
+use crate::framing;
 use crate::headers::{self, BACKEND, OUTCOME, QUEUE_MS, Wishes};
 use crate::limits::{Expected, Quotas, Under};
 use crate::live::{Active, Live};
@@ -126,17 +129,19 @@ impl Shared {
     async fn respond(&self, request: Request<Incoming>, id: HeaderValue) -> Response<Answer> {
         let arrived = self.clock.now();
         let config = self.config();
-        let result = match route(request.method(), request.uri().path()) {
-            Route::Scheduled => self.schedule(&config, request, &id, arrived).await,
-            Route::PassBy => {
+        let plain = framing::check(request.method(), request.headers());
+        let result = match plain.map(|()| route(request.method(), request.uri().path())) {
+            Err(refusal) => Err(unmetered(refusal)),
+            Ok(Route::Scheduled) => self.schedule(&config, request, &id, arrived).await,
+            Ok(Route::PassBy) => {
                 let passed = self.pass_by(&config, request, &id).await;
                 if let Ok(response) = &passed {
                     self.log_unscheduled(&config, &id, arrived, "passed_by", response.status());
                 }
                 passed
             }
-            Route::WrongMethod { allow } => Err((Refusal::WrongMethod { allow }, None)),
-            Route::Unknown => Err((Refusal::UnknownPath, None)),
+            Ok(Route::WrongMethod { allow }) => Err(unmetered(Refusal::WrongMethod { allow })),
+            Ok(Route::Unknown) => Err(unmetered(Refusal::UnknownPath)),
         };
         result.unwrap_or_else(|(refusal, meter)| {
             tracing::debug!(code = refusal.code(), "refused");
@@ -293,7 +298,7 @@ impl Shared {
             let record = Record {
                 id: id.to_str().unwrap_or_default().to_owned(),
                 tenant: config.tenants[task.tenant.index()].name.clone(),
-                model: peek.model.clone(),
+                model: peek.model.as_deref().map(model::shortened),
                 trace: traced.as_ref().map(|(_, traced)| traced.context).or(above).map(|context| context.trace),
                 ..Record::default()
             };
@@ -331,9 +336,6 @@ impl Shared {
         id: &HeaderValue,
     ) -> Result<(Outgoing, Caller, Wishes), Refusal> {
         let (parts, body) = request.into_parts();
-        if parts.headers.get_all(header::HOST).iter().count() != 1 {
-            return Err(Refusal::Host);
-        }
         let peer = parts.extensions.get::<Peer>().map(|peer| peer.0);
         let caller = auth::identify(config, &parts.headers, peer)?;
         if let Some(encoding) = compressed(&parts.headers) {
@@ -341,7 +343,14 @@ impl Shared {
         }
         let wishes = Wishes::read(&parts.headers, |name| config.classes.get(name).copied())?;
         let (bytes, memory, time) = (config.max_body_bytes, config.max_body_memory, config.timeouts.body);
-        let body = body::read(body, Bounds { bytes, memory, time }, &self.memory).await?;
+        let mut body = body::read(body, Bounds { bytes, memory, time }, &self.memory).await?;
+        if let Some(under_way) = parts.extensions.get::<UnderWay>() {
+            under_way.is_whole();
+        }
+        // It means nothing there, and a backend that does not read it would take it for its next request.
+        if parts.method != Method::POST {
+            body = Bytes::new();
+        }
         let path = parts.uri.path_and_query().cloned().unwrap_or(PathAndQuery::from_static("/"));
         let mut headers = headers::to_backend(&parts.headers, id);
         caller.strip(config, &mut headers);
@@ -406,7 +415,7 @@ fn answer(
 ) -> Response<Answer> {
     let (mut parts, body) = response.into_parts();
     let events = headers::is_event_stream(&parts.headers);
-    parts.headers = headers::to_client(&parts.headers, id);
+    parts.headers = headers::to_client(parts.status, &parts.headers, id);
     parts.headers.insert(BACKEND, HeaderValue::from(backend));
     let outcome = if work.is_some() { "admitted" } else { "passed_by" };
     parts.headers.insert(OUTCOME, HeaderValue::from_static(outcome));
@@ -422,7 +431,7 @@ fn answer(
 fn peek(config: &Active, caller: &Caller, outgoing: &Outgoing) -> Result<openai::Peek, Refusal> {
     if outgoing.path.path().starts_with(AUDIO) {
         let matters = config.models().matter() || caller.is_bound_to_models();
-        let model = if matters { model::of_form(&outgoing.headers, &outgoing.body)? } else { None };
+        let model = if matters { form::model(&outgoing.headers, &outgoing.body)? } else { None };
         return Ok(openai::Peek { model, ..openai::Peek::unknown() });
     }
     openai::peek(&outgoing.body).map_err(|e| Refusal::BadBody(e.to_string()))

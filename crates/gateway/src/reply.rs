@@ -23,8 +23,12 @@ pub(crate) enum Refusal {
     UnknownPath,
     #[error("this path takes {allow}")]
     WrongMethod { allow: &'static str },
-    #[error("exactly one Host header is needed")]
+    #[error("exactly one Host header is needed, with the name or address of this server")]
     Host,
+    #[error("transfer-encoding must be chunked and nothing else, in one header")]
+    Coding,
+    #[error("there is no tunnel to other hosts here")]
+    Tunnel,
     #[error("header {name} must be {expected}, once")]
     BadHeader { name: &'static str, expected: &'static str },
     /// One text for all, so that nobody learns what was wrong with a key.
@@ -104,6 +108,16 @@ fn rejected(rejection: &Rejection, tenant: Option<&str>) -> String {
     .to_owned()
 }
 
+/// The longest message: what a client or a backend has sent may be in it.
+const MAX_MESSAGE: usize = 1024;
+
+fn bounded(message: String) -> String {
+    match message.char_indices().nth(MAX_MESSAGE) {
+        Some((end, _)) => format!("{}…", &message[..end]),
+        None => message,
+    }
+}
+
 /// The code of a failure of the backend's.
 pub(crate) const BACKEND_FAILED: &str = "backend_failed";
 /// The code of what was cut because its deadline was lost.
@@ -120,6 +134,8 @@ impl Refusal {
             Self::UnknownPath => "not_found",
             Self::WrongMethod { .. } => "method_not_allowed",
             Self::Host => "bad_host",
+            Self::Coding => "bad_transfer_encoding",
+            Self::Tunnel => "method_not_allowed",
             Self::BadHeader { .. } => "bad_header",
             Self::Unauthorized(_) => "invalid_api_key",
             Self::Forbidden { .. } => "model_not_allowed",
@@ -144,16 +160,19 @@ impl Refusal {
     pub(crate) fn status(&self, infeasible: StatusCode) -> StatusCode {
         match self {
             Self::UnknownPath | Self::UnknownModel(_) => StatusCode::NOT_FOUND,
-            Self::WrongMethod { .. } => StatusCode::METHOD_NOT_ALLOWED,
+            Self::WrongMethod { .. } | Self::Tunnel => StatusCode::METHOD_NOT_ALLOWED,
             Self::Unauthorized(_) => StatusCode::UNAUTHORIZED,
             Self::Forbidden { .. } => StatusCode::FORBIDDEN,
             Self::Encoded(_) => StatusCode::UNSUPPORTED_MEDIA_TYPE,
             Self::BodyTooLarge { .. } => StatusCode::PAYLOAD_TOO_LARGE,
             Self::BodyTooSlow { .. } => StatusCode::REQUEST_TIMEOUT,
             Self::RateLimited(_) | Self::MemoryFull { .. } => StatusCode::TOO_MANY_REQUESTS,
-            Self::Host | Self::BadHeader { .. } | Self::BodyBroken | Self::BadBody(_) | Self::NoModel => {
-                StatusCode::BAD_REQUEST
-            }
+            Self::Host
+            | Self::Coding
+            | Self::BadHeader { .. }
+            | Self::BodyBroken
+            | Self::BadBody(_)
+            | Self::NoModel => StatusCode::BAD_REQUEST,
             Self::Rejected(rejection, _) => match rejection.reason {
                 RejectReason::SloInfeasible => infeasible,
                 RejectReason::PredictedLate
@@ -191,7 +210,9 @@ impl Refusal {
             | Self::MemoryFull { .. }
             | Self::BodyTooSlow { .. }
             | Self::BodyBroken
-            | Self::Host => true,
+            | Self::Host
+            | Self::Coding
+            | Self::Tunnel => true,
             Self::Rejected(rejection, _) => rejection.reason == RejectReason::Draining,
             _ => false,
         }
@@ -252,7 +273,7 @@ impl Refusal {
     pub(crate) fn response(&self, request_id: &HeaderValue, infeasible: StatusCode) -> Response<Full<Bytes>> {
         let status = self.status(infeasible);
         let body = serde_json::json!({ "error": {
-            "message": self.to_string(),
+            "message": bounded(self.to_string()),
             "type": Self::kind(status),
             "param": self.parameter(),
             "code": self.code(),
@@ -280,7 +301,12 @@ impl Refusal {
         if let Self::Unauthorized(_) = self {
             headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
         }
-        if let Self::WrongMethod { allow } = self {
+        let allow = match self {
+            Self::WrongMethod { allow } => Some(*allow),
+            Self::Tunnel => Some("GET, HEAD, POST"),
+            _ => None,
+        };
+        if let Some(allow) = allow {
             headers.insert(header::ALLOW, HeaderValue::from_static(allow));
         }
         if self.closes() {

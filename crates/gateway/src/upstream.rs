@@ -13,7 +13,7 @@ use bytes::Bytes;
 use elasticserve_core::time::Span;
 use http::header::AUTHORIZATION;
 use http::uri::{Authority, PathAndQuery, Scheme};
-use http::{HeaderMap, Method, Request, Response, Uri};
+use http::{HeaderMap, Method, Request, Response, StatusCode, Uri};
 use http_body_util::Full;
 use hyper::body::Incoming;
 use hyper::rt::Executor;
@@ -94,6 +94,9 @@ pub(crate) enum UpstreamError {
     /// The connection broke, or what came was not HTTP.
     #[error("no valid response: {}", root(.0))]
     Broken(#[source] ClientError),
+    /// It answered in another protocol, which nobody asked it for.
+    #[error("no valid response: it switches to another protocol")]
+    Switched,
     /// The request could not be put together.
     #[error("cannot build the request: {0}")]
     Build(#[from] http::Error),
@@ -153,6 +156,7 @@ impl Upstream {
             }
         };
         match tokio::time::timeout(limit.to_std(), attempts).await {
+            Ok(Ok(response)) if response.status() == StatusCode::SWITCHING_PROTOCOLS => Err(UpstreamError::Switched),
             Ok(result) => result,
             Err(_) => Err(UpstreamError::HeadTimeout(limit)),
         }

@@ -9,7 +9,7 @@ use crate::support::client::{Client, completion};
 use crate::support::gateway::on_sockets;
 use crate::support::until;
 
-const FLOOD: usize = 200;
+const FLOOD: usize = 1_000;
 const QUEUED: u32 = 8;
 
 #[tokio::test]

@@ -16,9 +16,12 @@ const KEY: &str = "canary-of-the-key-0123456789";
 #[tokio::test]
 async fn no_level_logs_what_is_asked_answered_or_secret_and_each_line_is_a_bounded_object() {
     let (mut backend, addr) = Backend::on_tcp().await;
+    let folder = tempfile::tempdir().unwrap();
+    let decisions = folder.path().join("decisions.ndjson");
     let text = format!(
-        "[[backends]]\nurl = 'http://{addr}'\npermits = 4\n[log]\naccess = true\nlevel = 'info'\n\
-         [limits]\nbody_bytes = 4000\n"
+        "[[backends]]\nurl = 'http://{addr}'\npermits = 4\n[log]\naccess = true\nlevel = 'info'\ndecisions = '{}'\n\
+         [limits]\nbody_bytes = 4000\n",
+        decisions.display()
     );
     let gateway = Process::start(&text, &[], &[("RUST_LOG", "trace")]).await;
     let data = gateway.data;
@@ -70,7 +73,11 @@ async fn no_level_logs_what_is_asked_answered_or_secret_and_each_line_is_a_bound
     gateway.signal("TERM").await;
     let (status, log) = gateway.ended().await;
     assert!(status.success());
-    for (place, text) in [("the log", &log), ("/metrics", &metrics), ("/admin/state", &state)] {
+    let decisions = std::fs::read_to_string(decisions).unwrap();
+    assert_eq!(decisions.lines().count(), scheduled);
+    let places =
+        [("the log", &log), ("/metrics", &metrics), ("/admin/state", &state), ("the decision log", &decisions)];
+    for (place, text) in places {
         for canary in [PROMPT, ANSWER, KEY] {
             assert!(!text.contains(canary), "{canary} is in {place}: {:?}", text.lines().find(|l| l.contains(canary)));
         }

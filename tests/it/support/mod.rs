@@ -7,6 +7,7 @@ pub(crate) mod client;
 pub(crate) mod engine;
 pub(crate) mod gateway;
 pub(crate) mod process;
+pub(crate) mod raw;
 
 use std::future::Future;
 use std::time::Duration;

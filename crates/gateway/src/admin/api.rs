@@ -9,7 +9,7 @@ use hyper::body::Incoming;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
-use super::{json, state, text, with_type};
+use super::{PATIENCE, json, state, text, with_type};
 use crate::config::ConfigError;
 use crate::live::ReloadError;
 use crate::proxy::Shared;
@@ -38,6 +38,8 @@ enum Refused {
     NotJson,
     #[error("the body: {0}")]
     Body(String),
+    #[error("the body did not arrive within {PATIENCE:?}")]
+    Slow,
     #[error(transparent)]
     Change(#[from] ReloadError),
 }
@@ -206,7 +208,8 @@ fn is_json(headers: &HeaderMap) -> Result<(), Refused> {
 
 async fn body<T: DeserializeOwned>(request: Request<Incoming>) -> Result<T, Refused> {
     is_json(request.headers())?;
-    let collected = Limited::new(request.into_body(), MAX_BODY).collect().await;
+    let collecting = Limited::new(request.into_body(), MAX_BODY).collect();
+    let collected = tokio::time::timeout(PATIENCE, collecting).await.map_err(|_| Refused::Slow)?;
     let bytes = collected.map_err(|e| Refused::Body(e.to_string()))?.to_bytes();
     serde_json::from_slice(&bytes).map_err(|e| Refused::Body(e.to_string()))
 }
@@ -228,6 +231,7 @@ impl Refused {
             Self::WrongMethod(_) => StatusCode::METHOD_NOT_ALLOWED,
             Self::NotJson => StatusCode::UNSUPPORTED_MEDIA_TYPE,
             Self::Body(_) => StatusCode::BAD_REQUEST,
+            Self::Slow => StatusCode::REQUEST_TIMEOUT,
             Self::Change(_) => StatusCode::UNPROCESSABLE_ENTITY,
         }
     }

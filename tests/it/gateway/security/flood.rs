@@ -1,4 +1,4 @@
-//! One key that asks for all it can get (S22).
+//! One key that asks for all it can get, and one that leaves whatever it has got (S18, S22).
 
 use std::collections::BTreeMap;
 
@@ -20,20 +20,35 @@ const OTHER_RATE: f64 = 24.0;
 const FLOOD: TenantId = TenantId(0);
 const OTHER: TenantId = TenantId(1);
 
+/// After this time those leave who do not wait for an answer.
+const LEAVE: Span = Span::from_millis(10);
+
 enum Event {
     Offer(TenantId),
     End(Ticket),
+    /// The client of a request of the one that floods leaves.
+    Leave(RequestId),
 }
 
-/// What the other tenant had beside `clients` of the one that floods.
+/// Clients of the one that floods.
+#[derive(Clone, Copy)]
+struct Flood {
+    clients: usize,
+    /// Whether their tenant has a bound.
+    bounded: bool,
+    /// Whether they leave, and come again at once.
+    leaves: bool,
+}
+
+/// What the other tenant had beside the one that floods.
 struct Other {
     offered: u64,
     admitted: u64,
     waited: Span,
 }
 
-/// Runs the scheduler on virtual time; `bounded` is whether the tenant that floods has a bound.
-fn beside(seed: u64, clients: usize, bounded: bool) -> Other {
+/// Runs the scheduler on virtual time.
+fn beside(seed: u64, Flood { clients, bounded, leaves }: Flood) -> Other {
     let max_queued = bounded.then_some(BOUND);
     let tenants = vec![TenantPolicy { max_queued, ..TenantPolicy::default() }, TenantPolicy::default()];
     let settings = Settings { tenants, order: Order::Wfq, depth: 64, ..Settings::fcfs(vec![SEATS]) };
@@ -54,6 +69,7 @@ fn beside(seed: u64, clients: usize, bounded: bool) -> Other {
         add(&mut events, at, Event::Offer(OTHER));
     }
     let mut others: BTreeMap<RequestId, Tick> = BTreeMap::new();
+    let mut running: BTreeMap<RequestId, Ticket> = BTreeMap::new();
     let mut other = Other { offered: 0, admitted: 0, waited: Span::ZERO };
     while let Some(((now, _), event)) = events.pop_first() {
         if now >= Tick::ZERO + HORIZON {
@@ -65,9 +81,18 @@ fn beside(seed: u64, clients: usize, bounded: bool) -> Other {
                 other.offered += u64::from(tenant == OTHER);
                 match offered {
                     Ok(id) if tenant == OTHER => drop(others.insert(id, now)),
+                    Ok(id) if leaves => add(&mut events, now + LEAVE, Event::Leave(id)),
                     Err(_) if tenant == FLOOD => add(&mut events, now + RETRY, Event::Offer(FLOOD)),
                     _ => {}
                 }
+            }
+            Event::Leave(id) => {
+                if let Some(ticket) = running.remove(&id) {
+                    s.release(now, ticket, How::ClientGone, Used::default());
+                } else {
+                    assert!(s.cancel(now, id));
+                }
+                add(&mut events, now, Event::Offer(FLOOD));
             }
             Event::End(ticket) => {
                 if ticket.tenant() == FLOOD {
@@ -78,6 +103,10 @@ fn beside(seed: u64, clients: usize, bounded: bool) -> Other {
         }
         while let Some(action) = s.poll(now) {
             let Action::Grant(ticket) = action else { panic!("nothing expires here") };
+            if leaves && ticket.tenant() == FLOOD {
+                running.insert(ticket.id(), ticket);
+                continue;
+            }
             if let Some(offered) = others.remove(&ticket.id()) {
                 other.admitted += 1;
                 other.waited += now.since(offered);
@@ -91,9 +120,13 @@ fn beside(seed: u64, clients: usize, bounded: bool) -> Other {
 
 /// Acceptance and mean wait in ms over all seeds.
 fn over_seeds(clients: usize, bounded: bool) -> (f64, f64) {
+    over(50, Flood { clients, bounded, leaves: false })
+}
+
+fn over(seeds: u64, flood: Flood) -> (f64, f64) {
     let (mut offered, mut admitted, mut waited) = (0, 0, Span::ZERO);
-    for seed in 0..50 {
-        let other = beside(seed, clients, bounded);
+    for seed in 0..seeds {
+        let other = beside(seed, flood);
         offered += other.offered;
         admitted += other.admitted;
         waited += other.waited;
@@ -111,4 +144,14 @@ fn a_thousand_clients_of_one_tenant_leave_the_others_what_forty_leave_them() {
     // Without its bound they take the queue.
     let unbounded = over_seeds(1_000, false);
     assert!(unbounded.0 < 0.9, "{unbounded:?}");
+}
+
+#[test]
+fn clients_that_leave_whatever_they_have_got_take_no_more_from_the_others_than_those_that_stay() {
+    let clients = (SEATS + BOUND) as usize;
+    let stay = over(20, Flood { clients, bounded: true, leaves: false });
+    // They come four thousand times a second.
+    let leave = over(20, Flood { clients, bounded: true, leaves: true });
+    assert!(stay.0 > 0.99 && leave.0 >= stay.0, "accepted {stay:?} {leave:?}");
+    assert!(leave.1 <= stay.1 * 1.05, "waited {stay:?} {leave:?}");
 }

@@ -1,11 +1,21 @@
 //! What nobody gets by trying. `docs/bars.md` says which of these tests stands for which bar.
 
+mod answers;
 mod bodies;
+mod encodings;
 mod flood;
 mod headers;
 mod heads;
 mod keys;
+mod labels;
+mod mixup;
+mod operators;
+mod outside;
 mod reloads;
+mod slow;
+mod smuggling;
+mod storm;
+mod supply;
 mod tls;
 
 use bytes::Bytes;

@@ -162,6 +162,36 @@ async fn a_listener_with_a_certificate_serves_tls_1_2_and_1_3_and_nothing_else()
     gateway.stop().await;
 }
 
+/// S18: with HTTP/2 not spoken, its floods and resets have nobody to go to.
+#[tokio::test]
+async fn http_2_is_not_offered_to_a_client_that_asks_for_it() {
+    let signer = Signer::new("authority");
+    let (gateway, mut backend) = secured(&signer.sign("localhost", |_| {}), |_| {}).await;
+    let mut roots = RootCertStore::empty();
+    roots.add(signer.issuer.der().clone()).unwrap();
+    let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()));
+    let config = config.with_safe_default_protocol_versions().unwrap().with_root_certificates(roots);
+    let config = config.with_no_client_auth();
+    let shaken = async |protocols: &[&str]| {
+        let mut config = config.clone();
+        config.alpn_protocols = protocols.iter().map(|name| name.as_bytes().to_vec()).collect();
+        let stream = TcpStream::connect(gateway.data_addr()).await.unwrap();
+        let name = ServerName::try_from("localhost").unwrap();
+        soon("the handshake ends", TlsConnector::from(Arc::new(config)).connect(name, stream)).await
+    };
+    let stream = shaken(&["h2", "http/1.1"]).await.unwrap();
+    assert_eq!(stream.get_ref().1.alpn_protocol(), Some(&b"http/1.1"[..]));
+    assert!(shaken(&["h2"]).await.unwrap_err().to_string().contains("NoApplicationProtocol"));
+    // Who speaks it all the same is told what is spoken here, and closed.
+    let mut stream = shaken(&["http/1.1"]).await.unwrap();
+    stream.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0").await.unwrap();
+    let mut answer = Vec::new();
+    let _ = soon("the connection is closed", stream.read_to_end(&mut answer)).await;
+    assert!(answer.is_empty() || answer.starts_with(b"HTTP/1.1 400 "), "{}", String::from_utf8_lossy(&answer));
+    assert!(!backend.has_request());
+    gateway.stop().await;
+}
+
 #[tokio::test]
 async fn handshakes_that_do_not_end_are_closed_in_time_and_keep_nobody_out() {
     let signer = Signer::new("authority");
