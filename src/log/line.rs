@@ -110,8 +110,8 @@ const MARK: usize = "…(+18446744073709551615 bytes)".len();
 
 /// A character so that neither a reader of JSON nor one of lines or terminals takes it for anything else.
 fn escape(c: char, out: &mut String) {
-    let hidden =
-        c.is_control() || matches!(c, '\u{2028}' | '\u{2029}' | '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    let hidden = c.is_control()
+        || matches!(c, '\u{2028}' | '\u{2029}' | '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
     match c {
         '"' => out.push_str("\\\""),
         '\\' => out.push_str("\\\\"),
@@ -192,7 +192,12 @@ mod tests {
             let text = line.finish();
             assert!(text.len() <= MAX_LINE && text.ends_with("}\n"), "{n}: {}", text.len());
             let inner = &text[..text.len() - 1];
-            assert!(!inner.chars().any(|c| c.is_control() || matches!(c, '\u{2028}' | '\u{2029}' | '\u{202e}' | '\u{2066}')), "{n}");
+            assert!(
+                !inner
+                    .chars()
+                    .any(|c| c.is_control() || matches!(c, '\u{2028}' | '\u{2029}' | '\u{202e}' | '\u{2066}')),
+                "{n}"
+            );
             let read: serde_json::Value = serde_json::from_str(inner).unwrap_or_else(|e| panic!("{n}: {e}: {inner}"));
             assert_eq!(read["level"], "INFO", "{n}");
             let message = read["message"].as_str().unwrap();

@@ -80,7 +80,9 @@ fn only<'a>(named: &'a [(String, String)], wanted: &str) -> Option<&'a str> {
 /// The parameters behind a header's first word, with their names in small letters; `None` if it is not written as
 /// RFC 9110, section 5.6.6, has it. Escapes stay in the values.
 fn parameters(value: &str) -> Option<Vec<(String, String)>> {
-    let token = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_graphic() && !b"\"(),/:;<=>?@[\\]{}".contains(&b));
+    let token = |text: &str| {
+        !text.is_empty() && text.bytes().all(|b| b.is_ascii_graphic() && !b"\"(),/:;<=>?@[\\]{}".contains(&b))
+    };
     let mut rest = match value.split_once(';') {
         None => return Some(Vec::new()),
         Some((_, rest)) => rest,

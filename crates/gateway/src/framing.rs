@@ -32,9 +32,9 @@ fn only<'a>(headers: &'a HeaderMap, name: &header::HeaderName) -> Option<&'a Hea
     values.next().filter(|_| values.next().is_none())
 }
 
-/// Whether this is a name, an IPv4 address or an IPv6 address in brackets, with a port or without. Names of other
+/// Whether this is a host: a name, an IPv4 address or an IPv6 address in brackets, with a port or without. Names of other
 /// characters, which RFC 3986 would allow, are nobody's.
-fn is_host(text: &[u8]) -> bool {
+pub(crate) fn is_host(text: &[u8]) -> bool {
     let name = |part: &[u8]| !part.is_empty() && part.iter().all(|b| b.is_ascii_alphanumeric() || b"-._".contains(b));
     let address = |part: &[u8]| !part.is_empty() && part.iter().all(|b| b.is_ascii_hexdigit() || b":.".contains(b));
     let port = |rest: &[u8]| match rest {
@@ -43,10 +43,9 @@ fn is_host(text: &[u8]) -> bool {
         _ => false,
     };
     match text {
-        [b'[', rest @ ..] => rest
-            .iter()
-            .position(|b| *b == b']')
-            .is_some_and(|end| address(&rest[..end]) && port(&rest[end + 1..])),
+        [b'[', rest @ ..] => {
+            rest.iter().position(|b| *b == b']').is_some_and(|end| address(&rest[..end]) && port(&rest[end + 1..]))
+        }
         _ => {
             let end = text.iter().position(|b| *b == b':').unwrap_or(text.len());
             name(&text[..end]) && port(&text[end..])
@@ -60,10 +59,15 @@ mod tests {
 
     #[test]
     fn a_host_is_a_name_or_an_address_with_a_port_or_without() {
-        for good in ["g", "gateway.example", "a_b-c.d", "127.0.0.1:8000", "g:", "[::1]", "[::ffff:1.2.3.4]:80", "G.EXAMPLE"] {
+        for good in
+            ["g", "gateway.example", "a_b-c.d", "127.0.0.1:8000", "g:", "[::1]", "[::ffff:1.2.3.4]:80", "G.EXAMPLE"]
+        {
             assert!(is_host(good.as_bytes()), "{good}");
         }
-        for bad in ["", ":80", "g:x", "g:80:80", "g:123456", "u@g", "g/x", "g x", "g,h", "g\t", "[::1", "[]", "[g]", "[::1]x", "::1", "g\u{e9}"] {
+        for bad in [
+            "", ":80", "g:x", "g:80:80", "g:123456", "u@g", "g/x", "g x", "g,h", "g\t", "[::1", "[]", "[g]", "[::1]x",
+            "::1", "g\u{e9}",
+        ] {
             assert!(!is_host(bad.as_bytes()), "{bad}");
         }
     }

@@ -11,6 +11,7 @@ use serde::de::DeserializeOwned;
 
 use super::{PATIENCE, json, state, text, with_type};
 use crate::config::ConfigError;
+use crate::framing::is_host;
 use crate::live::ReloadError;
 use crate::proxy::Shared;
 use crate::reload::Why;
@@ -189,8 +190,8 @@ fn may(shared: &Shared, headers: &HeaderMap) -> Result<(), Refused> {
         let token = shown.and_then(|v| v.strip_prefix("Bearer ")).and_then(|t| Secret::new(t.trim()).ok());
         return if token.is_some_and(|token| digest.is_of(&token)) { Ok(()) } else { Err(Refused::NoToken) };
     }
-    let host = headers.get(header::HOST).and_then(|v| v.to_str().ok()).unwrap_or_default();
-    let name = host.parse::<http::uri::Authority>().ok();
+    let host = headers.get(header::HOST).and_then(|v| v.to_str().ok()).filter(|host| is_host(host.as_bytes()));
+    let name = host.and_then(|host| host.parse::<http::uri::Authority>().ok());
     let name = name.as_ref().map_or("", |a| a.host()).trim_matches(['[', ']']);
     let own = name == "localhost" || name.parse::<std::net::IpAddr>().is_ok();
     if own { Ok(()) } else { Err(Refused::ForeignHost) }

@@ -24,7 +24,14 @@ fn bomb(bytes: usize) -> Vec<u8> {
     put(14, 4);
     // In the order 16 17 18 0 8 7 9 6 10 5 11 4 12 3 13 2 14 1: only 18, 2 and 1 are used.
     for symbol in [16, 17, 18, 0, 8, 7, 9, 6, 10, 5, 11, 4, 12, 3, 13, 2, 14, 1] {
-        put(match symbol { 18 => 1, 1 | 2 => 2, _ => 0 }, 3);
+        put(
+            match symbol {
+                18 => 1,
+                1 | 2 => 2,
+                _ => 0,
+            },
+            3,
+        );
     }
     // Canonical: 18 is `0`, 1 is `10`, 2 is `11`, each with its first bit first.
     let (zeros, one, two) = ([0].as_slice(), [1, 0].as_slice(), [1, 1].as_slice());
@@ -70,8 +77,7 @@ async fn a_compressed_body_is_refused_unread_and_nothing_is_made_larger() {
     for (encodings, body) in cases {
         let mut client = gateway.connect();
         let said: String = encodings.iter().map(|encoding| format!("content-encoding: {encoding}\r\n")).collect();
-        let head =
-            format!("POST /v1/completions HTTP/1.1\r\nhost: g\r\n{said}content-length: {}\r\n\r\n", body.len());
+        let head = format!("POST /v1/completions HTTP/1.1\r\nhost: g\r\n{said}content-length: {}\r\n\r\n", body.len());
         client.write_all(head.as_bytes()).await.unwrap();
         // It is answered by its head: not a byte of its body has been sent, and no memory is taken for it.
         let mut answer = vec![0; 4096];
@@ -92,7 +98,8 @@ async fn a_compressed_body_is_refused_unread_and_nothing_is_made_larger() {
             sent
         };
         let mut rest = Vec::new();
-        let (sent, _) = soon("the connection is closed", async { tokio::join!(write, reading.read_to_end(&mut rest)) }).await;
+        let (sent, _) =
+            soon("the connection is closed", async { tokio::join!(write, reading.read_to_end(&mut rest)) }).await;
         assert!(sent < 1 << 20, "{encodings:?}: {sent}");
         assert_eq!(gateway.service.body_memory(), 0);
     }

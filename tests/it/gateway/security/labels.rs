@@ -2,8 +2,8 @@
 
 use bytes::Bytes;
 use elasticserve_core::rng::{Random, Stream};
-use elasticserve_gateway::config::{RawPool, RawTenant};
 use elasticserve_gateway::Gateway;
+use elasticserve_gateway::config::{RawPool, RawTenant};
 use http::Request;
 use http_body_util::{BodyExt, Full};
 use hyper::client::conn::http1;
@@ -100,9 +100,10 @@ fn series(text: &str) -> Vec<&str> {
 #[tokio::test]
 async fn no_name_that_a_client_makes_up_becomes_a_series_or_is_told_anywhere_else() {
     for pools in [false, true] {
-        let backend =
-            RawBackend::start(|_| b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 2\r\n\r\n{}".to_vec())
-                .await;
+        let backend = RawBackend::start(|_| {
+            b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 2\r\n\r\n{}".to_vec()
+        })
+        .await;
         let mut raw = settings(&backend.addr.to_string(), 4);
         with_keys(&mut raw);
         let more = (0..20).map(|n| RawTenant { name: format!("t{n}"), ..RawTenant::default() });

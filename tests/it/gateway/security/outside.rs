@@ -36,7 +36,9 @@ async fn only_the_configured_backend_is_contacted_whatever_a_request_says() {
     let (gateway, mut backend) = on_sockets(4, |_| {}).await;
     let url = format!("http://{at}/v1");
     let mut requests = Vec::new();
-    for field in ["api_base", "base_url", "api_url", "url", "endpoint", "host", "proxy", "webhook", "callback_url", "model"] {
+    for field in
+        ["api_base", "base_url", "api_url", "url", "endpoint", "host", "proxy", "webhook", "callback_url", "model"]
+    {
         requests.push(post("/v1/completions", &format!(r#"{{"prompt":[1],"{field}":"{url}"}}"#)));
     }
     for name in [
@@ -90,7 +92,8 @@ async fn only_the_configured_backend_is_contacted_whatever_a_request_says() {
             let location = format!("{url}/{status}");
             let (answer, ()) = tokio::join!(Client::tcp(gateway.data_addr()).await.send(request), async {
                 let call = backend.call().await;
-                call.respond(status, &[("location", &location), ("refresh", &location), ("alt-svc", "h2=\":1\"")]).finish();
+                call.respond(status, &[("location", &location), ("refresh", &location), ("alt-svc", "h2=\":1\"")])
+                    .finish();
             });
             let answer = answer.unwrap();
             assert_eq!((answer.status.as_u16(), header(&answer.headers, "location")), (status, Some(&*location)));

@@ -49,7 +49,8 @@ fn toml_of(path: &Path) -> toml::Table {
 
 /// The packages of a build for this machine, as cargo tells them.
 fn packages() -> Vec<Value> {
-    let host = format!("{}-unknown-linux-{}", std::env::consts::ARCH, if cfg!(target_env = "musl") { "musl" } else { "gnu" });
+    let host =
+        format!("{}-unknown-linux-{}", std::env::consts::ARCH, if cfg!(target_env = "musl") { "musl" } else { "gnu" });
     let mut command = Command::new(env!("CARGO"));
     command.args(["metadata", "--format-version", "1", "--locked", "--offline", "--filter-platform", &host]);
     let out = command.current_dir(root()).output().unwrap();
@@ -67,51 +68,67 @@ fn is_allowed(expression: &str) -> bool {
     let spaced = expression.replace('/', " OR ").replace('(', " ( ").replace(')', " ) ");
     let words: Vec<&str> = spaced.split_whitespace().collect();
     let mut at = 0;
-    let met = either(&words, &mut at);
-    met && at == words.len()
+    either(&words, &mut at) == Some(true) && at == words.len()
 }
 
-fn either(words: &[&str], at: &mut usize) -> bool {
-    let mut met = both(words, at);
+/// Whether the alternatives from here on can be met; `None` if this is no expression.
+fn either(words: &[&str], at: &mut usize) -> Option<bool> {
+    let mut met = both(words, at)?;
     while words.get(*at) == Some(&"OR") {
         *at += 1;
-        met |= both(words, at);
+        met |= both(words, at)?;
     }
-    met
+    Some(met)
 }
 
-fn both(words: &[&str], at: &mut usize) -> bool {
-    let mut met = single(words, at);
+fn both(words: &[&str], at: &mut usize) -> Option<bool> {
+    let mut met = single(words, at)?;
     while words.get(*at) == Some(&"AND") {
         *at += 1;
-        met &= single(words, at);
+        met &= single(words, at)?;
     }
-    met
+    Some(met)
 }
 
-fn single(words: &[&str], at: &mut usize) -> bool {
-    let Some(word) = words.get(*at) else { return false };
+fn single(words: &[&str], at: &mut usize) -> Option<bool> {
+    let word = words.get(*at)?;
     *at += 1;
     if *word == "(" {
-        let met = either(words, at);
+        let met = either(words, at)?;
         let closed = words.get(*at) == Some(&")");
         *at += 1;
-        return met && closed;
+        return closed.then_some(met);
     }
     let mut name = (*word).to_owned();
     if words.get(*at) == Some(&"WITH") {
         name = format!("{name} WITH {}", words.get(*at + 1).unwrap_or(&""));
         *at += 2;
     }
-    ALLOWED.contains(&&*name)
+    Some(ALLOWED.contains(&&*name))
 }
 
 #[test]
 fn an_expression_of_licences_is_met_only_by_those_that_are_allowed() {
-    for good in ["MIT", "MIT OR GPL-3.0", "MIT/Apache-2.0", "(MIT OR GPL-3.0) AND ISC", "Apache-2.0 WITH LLVM-exception", "GPL-2.0 OR (MIT AND Zlib)"] {
+    for good in [
+        "MIT",
+        "MIT OR GPL-3.0",
+        "MIT/Apache-2.0",
+        "(MIT OR GPL-3.0) AND ISC",
+        "Apache-2.0 WITH LLVM-exception",
+        "GPL-2.0 OR (MIT AND Zlib)",
+    ] {
         assert!(is_allowed(good), "{good}");
     }
-    for bad in ["", "GPL-3.0", "MIT AND GPL-3.0", "(MIT OR ISC) AND AGPL-3.0", "GPL-2.0 WITH LLVM-exception", "MIT OR", "(MIT", "MIT)"] {
+    for bad in [
+        "",
+        "GPL-3.0",
+        "MIT AND GPL-3.0",
+        "(MIT OR ISC) AND AGPL-3.0",
+        "GPL-2.0 WITH LLVM-exception",
+        "MIT OR",
+        "(MIT",
+        "MIT)",
+    ] {
         assert!(!is_allowed(bad), "{bad}");
     }
 }
