@@ -135,16 +135,17 @@ async fn what_a_client_makes_up_is_kept_and_told_back_shortened() {
     let (mut collector, at) = Backend::on_tcp().await;
     let (gateway, mut backend) = on_sockets(1, |raw| raw.trace.endpoint = Some(format!("http://{at}"))).await;
     let long = "x".repeat(1 << 20);
-    let body = format!(r#"{{"model":"{long}","prompt":[1]}}"#);
-    let (answer, ()) =
-        tokio::join!(Client::tcp(gateway.data_addr()).await.send(post("/v1/completions", &body)), async {
-            let call = backend.call().await;
-            assert_eq!(call.body.len(), body.len());
-            call.json("{}");
-        });
+    let body = format!(r#"{{"model":"{long}","prompt":"canary"}}"#);
+    let asking = with(post("/v1/completions", &body), &[("authorization", "Bearer canary"), ("x-other", "canary")]);
+    let (answer, ()) = tokio::join!(Client::tcp(gateway.data_addr()).await.send(asking), async {
+        let call = backend.call().await;
+        assert_eq!(call.body.len(), body.len());
+        call.json(r#"{"choices":[{"text":"canary"}]}"#);
+    });
     assert_eq!(answer.unwrap().status, 200);
     let message = collector.call().await;
     assert!(message.body.len() < 4096, "{}", message.body.len());
+    assert!(!String::from_utf8_lossy(&message.body).contains("canary"));
     message.json("{}");
     let odd = &long[..50_000];
     for (request, status) in [
