@@ -115,3 +115,44 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Ahead<S> {
         Pin::new(&mut self.stream).poll_shutdown(cx)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicU32;
+    use std::task::{Wake, Waker};
+
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+    use super::*;
+
+    struct Woken(AtomicU32);
+
+    impl Wake for Woken {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    #[tokio::test]
+    async fn what_is_read_ahead_wakes_who_waits_to_read_and_is_read_in_its_order() {
+        let (mut client, stream) = tokio::io::duplex(100);
+        let under_way = UnderWay::default();
+        let mut ahead = Ahead::new(stream, under_way.clone());
+        let woken = Arc::new(Woken(AtomicU32::new(0)));
+        let waker = Waker::from(Arc::clone(&woken));
+        let mut flush = |ahead: &mut Ahead<_>| Pin::new(ahead).poll_flush(&mut Context::from_waker(&waker));
+        client.write_all(b"ab").await.unwrap();
+        // Before the request is whole it is left to whoever reads.
+        assert!(flush(&mut ahead).is_ready() && ahead.kept.is_empty());
+        under_way.is_whole();
+        let before = woken.0.load(Ordering::Relaxed);
+        assert!(matches!(flush(&mut ahead), Poll::Ready(Ok(()))));
+        assert_eq!((&ahead.kept[..], woken.0.load(Ordering::Relaxed)), (&b"ab"[..], before + 1));
+        client.write_all(b"cd").await.unwrap();
+        let mut read = [0; 4];
+        ahead.read_exact(&mut read).await.unwrap();
+        assert_eq!(&read, b"abcd");
+        drop(client);
+        assert!(matches!(flush(&mut ahead), Poll::Ready(Err(error)) if error.kind() == io::ErrorKind::UnexpectedEof));
+    }
+}

@@ -120,7 +120,7 @@ async fn what_comes_behind_a_request_that_is_under_way_is_kept_up_to_a_bound_and
     let mut serving = JoinSet::new();
     serving.spawn(async move {
         let mut sent = 0_usize;
-        while client.write_all(&[b'P'; 1000]).await.is_ok() {
+        while sent < 1 << 20 && client.write_all(&[b'P'; 1000]).await.is_ok() {
             sent += 1000;
         }
         sent

@@ -102,8 +102,8 @@ async fn what_operators_may_see_is_not_on_the_clients_port_in_any_spelling() {
     ] {
         for method in [Method::GET, Method::POST] {
             let request = Request::builder().method(&method).uri(path).header("host", "g");
-            let answer =
-                Client::tcp(gateway.data_addr()).await.send(request.body(Full::default()).unwrap()).await.unwrap();
+            let sending = Client::tcp(gateway.data_addr()).await.send(request.body(Full::default()).unwrap());
+            let answer = soon("it is answered without a backend", sending).await.unwrap();
             assert_eq!(
                 (answer.status.as_u16(), header(&answer.headers, "x-elasticserve-reason")),
                 (404, Some("not_found")),

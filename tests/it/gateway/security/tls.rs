@@ -125,7 +125,8 @@ async fn ask(addr: SocketAddr, connector: &TlsConnector) -> std::io::Result<u16>
     let stream = TcpStream::connect(addr).await?;
     let name = ServerName::try_from("localhost").unwrap();
     let stream = soon("the handshake ends", connector.connect(name, stream)).await?;
-    let answer = Client::over(stream).await.send(completion("")).await.map_err(std::io::Error::other)?;
+    let sending = Client::over(stream).await.send(completion(""));
+    let answer = soon("it is answered or closed", sending).await.map_err(std::io::Error::other)?;
     Ok(answer.status.as_u16())
 }
 
