@@ -96,10 +96,10 @@ fn matching(known: &BTreeSet<String>, name: &str) -> usize {
     }
 }
 
-/// All tests in the sources: those of `tests/it` by their modules, those of a crate behind its name.
+/// All tests in the sources: those of `tests/it` by their modules, those of the program and of a crate behind its name.
 fn tests() -> BTreeSet<String> {
     let mut found = BTreeSet::new();
-    let mut roots = vec![("tests/it".to_owned(), String::new())];
+    let mut roots = vec![("tests/it".to_owned(), String::new()), ("src".to_owned(), "elasticserve".to_owned())];
     for krate in ["core", "gateway", "load", "mock", "report"] {
         roots.push((format!("crates/{krate}/src"), format!("elasticserve_{krate}")));
     }

@@ -140,7 +140,7 @@ mod tests {
         let mut ahead = Ahead::new(stream, under_way.clone());
         let woken = Arc::new(Woken(AtomicU32::new(0)));
         let waker = Waker::from(Arc::clone(&woken));
-        let mut flush = |ahead: &mut Ahead<_>| Pin::new(ahead).poll_flush(&mut Context::from_waker(&waker));
+        let flush = |ahead: &mut Ahead<_>| Pin::new(ahead).poll_flush(&mut Context::from_waker(&waker));
         client.write_all(b"ab").await.unwrap();
         // Before the request is whole it is left to whoever reads.
         assert!(flush(&mut ahead).is_ready() && ahead.kept.is_empty());
