@@ -143,7 +143,7 @@ mod tests {
         let token = part("Content-Type: text/plain\r\nCONTENT-DISPOSITION: form-data;name=model", "whisper/1");
         assert_eq!(form(&[file.clone(), plain.clone()]), Ok(Some("whisper/1".into())));
         assert_eq!(form(&[token, file.clone()]), Ok(Some("whisper/1".into())));
-        assert_eq!(form(&[file.clone()]), Ok(None));
+        assert_eq!(form(std::slice::from_ref(&file)), Ok(None));
         assert!(form(&[plain.clone(), file, plain]).is_err(), "which of the two an engine takes is not known");
         assert_eq!(model(&HeaderMap::new(), b"--x-1").unwrap(), None);
         assert_eq!(of("application/json", "{}"), Ok(None));

@@ -65,7 +65,7 @@ async fn heads_that_do_not_come_are_given_up_in_time_and_keep_nobody_from_being_
     let mut served = 0;
     while service.connections() >= SLOW / 2 || served < 20 {
         let (answer, ()) = tokio::join!(Client::tcp(addr).await.send(completion("")), async {
-            backend.call().await.stream().finish()
+            backend.call().await.stream().finish();
         });
         assert_eq!(answer.unwrap().status, 200);
         served += 1;
