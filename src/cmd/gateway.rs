@@ -14,6 +14,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::log::{self, Look};
 
+use super::files::raise_limit;
 use super::notify::Notify;
 use super::supervised::{announce, stdin_ended};
 use super::{BadConfig, say};
@@ -82,6 +83,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
         LogFormat::Json => Look::Json,
     });
     log::start(config.fixed.log_level.name(), look);
+    raise_limit();
     let runtime =
         tokio::runtime::Builder::new_multi_thread().enable_all().build().context("cannot start the runtime")?;
     runtime.block_on(serve(config, supervised, args))

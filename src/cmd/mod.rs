@@ -7,6 +7,7 @@ pub(crate) mod compare;
 pub(crate) mod demo;
 pub(crate) mod experiment;
 pub(crate) mod explain;
+mod files;
 pub(crate) mod gateway;
 pub(crate) mod keys;
 pub(crate) mod load;

@@ -64,7 +64,8 @@ impl Sent {
             Self::Answered(response) if response.status().is_client_error() => Verdict::Neutral,
             Self::Answered(response) if is_failure(response.status()) => Verdict::Fails,
             Self::Answered(_) => Verdict::Works,
-            Self::Failed(UpstreamError::Build(_)) | Self::Lost => Verdict::Neutral,
+            Self::Failed(error) if error.is_own() => Verdict::Neutral,
+            Self::Lost => Verdict::Neutral,
             Self::Failed(_) => Verdict::Fails,
         }
     }

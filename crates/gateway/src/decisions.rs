@@ -1,7 +1,7 @@
 //! The decision log: one line of JSON about each scheduled request, and nothing of what it says.
 
 use std::fs::File;
-use std::io::Write;
+use std::io::{self, ErrorKind, Write};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -180,6 +180,8 @@ pub(crate) struct DecisionLog(mpsc::Sender<Decision>);
 pub(crate) struct Writer {
     lines: mpsc::Receiver<Decision>,
     file: Arc<File>,
+    /// Whether the last line in the file has no end.
+    torn: bool,
 }
 
 impl DecisionLog {
@@ -190,7 +192,7 @@ impl DecisionLog {
     pub(crate) fn open(path: &Path) -> std::io::Result<(Self, Writer)> {
         let file = File::options().append(true).create(true).open(path)?;
         let (sender, lines) = mpsc::channel(MAX_UNWRITTEN);
-        Ok((Self(sender), Writer { lines, file: Arc::new(file) }))
+        Ok((Self(sender), Writer { lines, file: Arc::new(file), torn: false }))
     }
 
     pub(crate) fn add(&self, decision: Decision, metrics: &Metrics) {
@@ -214,27 +216,59 @@ impl Writer {
                     continue;
                 }
             }
-            let (file, decisions) = (Arc::clone(&self.file), std::mem::take(&mut batch));
+            let (file, decisions, torn) = (Arc::clone(&self.file), std::mem::take(&mut batch), self.torn);
             let count = decisions.len();
             // A slow disk holds up this task, not the requests.
-            match tokio::task::spawn_blocking(move || write(&file, &decisions)).await {
-                Ok(Ok(())) => {}
-                failed => {
-                    (0..count).for_each(|_| metrics.decision_dropped());
-                    tracing::warn!(?failed, "decisions could not be written");
+            let written = tokio::task::spawn_blocking(move || write(&*file, &decisions, torn)).await;
+            let unwritten = match written {
+                Ok(Ok(())) => {
+                    self.torn = false;
+                    continue;
                 }
-            }
+                Ok(Err(unwritten)) => unwritten,
+                Err(error) => Unwritten { lines: count, torn: true, error: io::Error::other(error) },
+            };
+            self.torn = unwritten.torn;
+            (0..unwritten.lines).for_each(|_| metrics.decision_dropped());
+            tracing::warn!(error = %unwritten.error, lines = unwritten.lines, "decisions could not be written");
         }
     }
 }
 
-fn write(mut file: &File, decisions: &[Decision]) -> std::io::Result<()> {
-    let mut text = Vec::new();
+/// What is missing in the file, as where a disk is full.
+#[derive(Debug)]
+struct Unwritten {
+    lines: usize,
+    /// Whether the file ends within a line.
+    torn: bool,
+    error: io::Error,
+}
+
+/// Writes each decision on a line of its own. A line that was torn before is ended first, so that it takes no other
+/// one with it.
+fn write(mut file: impl Write, decisions: &[Decision], torn: bool) -> Result<(), Unwritten> {
+    let mut text = if torn { vec![b'\n'] } else { Vec::new() };
     for decision in decisions {
-        serde_json::to_writer(&mut text, decision)?;
+        let written = serde_json::to_writer(&mut text, decision);
+        written.map_err(|e| Unwritten { lines: decisions.len(), torn, error: e.into() })?;
         text.push(b'\n');
     }
-    file.write_all(&text)
+    let mut out = 0;
+    while out < text.len() {
+        let error = match file.write(&text[out..]) {
+            Ok(0) => io::Error::from(ErrorKind::WriteZero),
+            Ok(n) => {
+                out += n;
+                continue;
+            }
+            Err(error) if error.kind() == ErrorKind::Interrupted => continue,
+            Err(error) => error,
+        };
+        let lines = text[out..].iter().filter(|byte| **byte == b'\n').count().min(decisions.len());
+        let torn = if out == 0 { torn } else { text[out - 1] != b'\n' };
+        return Err(Unwritten { lines, torn, error });
+    }
+    Ok(())
 }
 
 #[cfg(test)]
@@ -255,6 +289,50 @@ mod tests {
             happened: None,
             result: "met".into(),
             shadow: None,
+        }
+    }
+
+    /// A disk with room for so many bytes.
+    struct Disk {
+        room: usize,
+        held: Vec<u8>,
+    }
+
+    impl Write for Disk {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            let n = bytes.len().min(self.room);
+            if n == 0 {
+                return Err(ErrorKind::StorageFull.into());
+            }
+            self.room -= n;
+            self.held.extend_from_slice(&bytes[..n]);
+            Ok(n)
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_full_disk_costs_the_lines_that_found_no_room_and_none_of_those_after() {
+        let decisions: Vec<Decision> = (0..4).map(decision).collect();
+        let length = serde_json::to_vec(&decisions[0]).unwrap().len() + 1;
+        for room in 0..4 * length {
+            let mut disk = Disk { room, held: Vec::new() };
+            let unwritten = write(&mut disk, &decisions, false).unwrap_err();
+            assert_eq!(unwritten.error.kind(), ErrorKind::StorageFull);
+            assert_eq!((unwritten.lines, unwritten.torn), (4 - room / length, room % length > 0), "room for {room}");
+            // While it is full nothing changes.
+            let still = write(&mut disk, &decisions[..1], unwritten.torn).unwrap_err();
+            assert_eq!((still.lines, still.torn), (1, unwritten.torn));
+            disk.room = usize::MAX;
+            write(&mut disk, &[decision(9)], still.torn).unwrap();
+            let text = String::from_utf8(disk.held).unwrap();
+            let read = text.lines().filter_map(|line| serde_json::from_str::<Decision>(line).ok()).map(|d| d.id);
+            let expected = (0..room / length).map(|n| n.to_string()).chain(["9".to_owned()]);
+            assert!(read.eq(expected), "room for {room}: {text}");
+            assert!(!text.contains("\n\n"), "no line is empty");
         }
     }
 

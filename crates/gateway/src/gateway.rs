@@ -27,7 +27,7 @@ use crate::reload::{self, Reloader, Source, Why};
 use crate::state::{self, Keeper};
 use crate::trace::Tracer;
 use crate::upstream::{Dial, Stream, TcpDial, Upstream};
-use crate::{admin, connection, health, listen};
+use crate::{admin, connection, files, health, listen};
 
 /// Why a gateway cannot start.
 #[derive(Debug, thiserror::Error)]
@@ -106,7 +106,7 @@ impl Service {
         let shared = Shared {
             clock,
             pools,
-            upstream: Upstream::new(dial, Arc::clone(&live), TaskTracker::new()),
+            upstream: Upstream::new(dial, Arc::clone(&live), &TaskTracker::new()),
             live,
             metrics,
             leaving: AtomicBool::new(false),
@@ -247,6 +247,7 @@ impl Gateway {
     ) -> Result<Self, StartError> {
         let data = bind("--listen", config.fixed.listen).await?;
         let admin = bind("--admin", config.fixed.admin).await?;
+        files::compare_with(config.max_connections);
         let addr = |listener: &TcpListener, wanted| listener.local_addr().unwrap_or(wanted);
         let (data_addr, admin_addr) = (addr(&data, config.fixed.listen), addr(&admin, config.fixed.admin));
         let (log, writer) = match &config.fixed.decisions {

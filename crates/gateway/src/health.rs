@@ -55,11 +55,15 @@ async fn probe(shared: Arc<Shared>, pool: Arc<Pool>, endpoint: Arc<Endpoint>) {
         };
         let answer = shared.upstream.send(&endpoint.backend, &outgoing);
         let well = match tokio::time::timeout(config.watch.timeout.to_std(), answer).await {
-            Ok(Ok(response)) => response.status().as_u16() < 500,
-            Ok(Err(_)) | Err(_) => false,
+            Ok(Ok(response)) => Some(response.status().as_u16() < 500),
+            // It could not be asked.
+            Ok(Err(error)) if error.is_own() => None,
+            Ok(Err(_)) | Err(_) => Some(false),
         };
-        let alone = pool.is_alone(&endpoint);
-        pool.change(&endpoint, |gate, now| gate.probed(now, well, alone));
+        if let Some(well) = well {
+            let alone = pool.is_alone(&endpoint);
+            pool.change(&endpoint, |gate, now| gate.probed(now, well, alone));
+        }
         tokio::time::sleep(config.watch.interval.to_std()).await;
     }
 }

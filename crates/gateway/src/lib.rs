@@ -16,6 +16,7 @@
 //! | `ahead`, `patient` | a client that leaves while more of what it sent waits; one that does not read |
 //! | `caught` | a panic that ends one request alone |
 //! | `framing` | which heads may be read in one way only |
+//! | `files` | how many files the process may have open, and how many clients that is enough for |
 //! | `route` | which paths are scheduled, pass by, or do not exist |
 //! | `proxy` | the story of one request |
 //! | `auth`, [`secret`] | whose a request is; keys and their digests |
@@ -58,6 +59,7 @@ mod endpoint;
 mod engine;
 mod form;
 mod framing;
+mod files;
 mod gateway;
 mod headers;
 mod health;

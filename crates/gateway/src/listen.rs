@@ -9,6 +9,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio_util::task::TaskTracker;
 
 use crate::connection::{self, Ending};
+use crate::files;
 use crate::proxy::Shared;
 
 /// After an accept that failed, most likely for want of a file descriptor, wait until some are free.
@@ -31,7 +32,7 @@ pub(crate) async fn accept(listener: TcpListener, shared: Arc<Shared>, connectio
         };
         let config = shared.config();
         // Only this loop adds connections, so what is counted here cannot grow meanwhile.
-        if connections.len() >= config.max_connections as usize {
+        if connections.len() >= (config.max_connections as usize).min(files::room_for_clients()) {
             shared.metrics.connection_refused();
             // Who comes next may find room.
             if shared.crowd.make_room() {

@@ -152,6 +152,7 @@ pub(crate) struct Metrics {
     dropped_spans: Counter,
     panics: Counter,
     stalled_clients: Counter,
+    tasks: Gauge,
     /// By their numbers; a reload adds some.
     tenants: RwLock<Vec<Arc<TenantFigures>>>,
     default_tenant: AtomicU16,
@@ -193,6 +194,7 @@ impl Metrics {
             dropped_spans: Counter::default(),
             panics: Counter::default(),
             stalled_clients: Counter::default(),
+            tasks: Gauge::default(),
             tenants: RwLock::default(),
             default_tenant: AtomicU16::default(),
             reloads: Reloads::default(),
@@ -280,6 +282,7 @@ impl Metrics {
         r.register("panics", "Requests that ended in a defect of the gateway", self.panics.clone());
         let stalled = "Clients that were cut because they read nothing of their answers";
         r.register("stalled_clients", stalled, self.stalled_clients.clone());
+        r.register("tasks", "Tasks of the gateway that have not ended", self.tasks.clone());
         let tpot = "The time per output token that predictions go by";
         r.register_with_unit("live_tpot", tpot, Unit::Seconds, self.live_tpot.clone());
         let shadow = "Requests by what the policy and the shadow policy decided";
@@ -291,6 +294,9 @@ impl Metrics {
         // Whoever asks at the same time has to wait: what is shown is put together here.
         let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
         self.backends.show(pools);
+        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+            self.tasks.set(i64::try_from(runtime.metrics().num_alive_tasks()).unwrap_or(i64::MAX));
+        }
         for pool in pools {
             self.show_pool(pool);
         }

@@ -26,6 +26,7 @@ use tokio_util::task::TaskTracker;
 
 use crate::auth::CREDENTIALS;
 use crate::config::Backend;
+use crate::files;
 use crate::live::Live;
 use crate::tls::BackendTls;
 
@@ -115,28 +116,35 @@ fn root(error: &ClientError) -> String {
 #[derive(Clone)]
 pub(crate) struct Upstream {
     client: Client<Connector, Full<Bytes>>,
+    /// Makes a connection for each request: of those in the pool another one may be closing, too.
+    fresh: Client<Connector, Full<Bytes>>,
     live: Arc<Live>,
     proofs: Proofs,
 }
 
 impl Upstream {
-    pub(crate) fn new(dial: Arc<dyn Dial>, live: Arc<Live>, tasks: TaskTracker) -> Self {
+    pub(crate) fn new(dial: Arc<dyn Dial>, live: Arc<Live>, tasks: &TaskTracker) -> Self {
         let proofs = Proofs::default();
-        let client = Client::builder(Tracked(tasks))
-            .timer(TokioTimer::new())
-            .pool_timer(TokioTimer::new())
-            .pool_idle_timeout(IDLE)
-            .http1_max_buf_size(MAX_HEAD)
-            // Retries are decided here, where it is known what came back.
-            .retry_canceled_requests(false)
-            .build(Connector { dial, live: Arc::clone(&live), proofs: proofs.clone() });
-        Self { client, live, proofs }
+        let connector = Connector { dial, live: Arc::clone(&live), proofs: proofs.clone() };
+        let client = |idle| {
+            Client::builder(Tracked(tasks.clone()))
+                .timer(TokioTimer::new())
+                .pool_timer(TokioTimer::new())
+                .pool_idle_timeout(IDLE)
+                .pool_max_idle_per_host(idle)
+                .http1_max_buf_size(MAX_HEAD)
+                // Retries are decided here, where it is known what came back.
+                .retry_canceled_requests(false)
+                .build(connector.clone())
+        };
+        Self { client: client(usize::MAX), fresh: client(0), live, proofs }
     }
 
     /// Sends a request and waits for the head of the response.
     ///
     /// It is sent a second time in one case only: the connection had served a request before and broke
-    /// without a byte of response, so the backend closed it as idle while the request was on its way.
+    /// without a byte of response, so the backend closed it as idle while the request was on its way or before it
+    /// left. The second time goes over a connection of its own.
     pub(crate) async fn send(
         &self,
         backend: &Backend,
@@ -150,7 +158,7 @@ impl Upstream {
             match self.client.request(request(backend, outgoing)?).await {
                 Err(error) if broke_while_idle(&error) => {
                     tracing::debug!(backend = %backend.authority, "idle connection was closed; sending once more");
-                    Ok(self.client.request(request(backend, outgoing)?).await?)
+                    Ok(self.fresh.request(request(backend, outgoing)?).await?)
                 }
                 other => Ok(other?),
             }
@@ -159,6 +167,17 @@ impl Upstream {
             Ok(Ok(response)) if response.status() == StatusCode::SWITCHING_PROTOCOLS => Err(UpstreamError::Switched),
             Ok(result) => result,
             Err(_) => Err(UpstreamError::HeadTimeout(limit)),
+        }
+    }
+}
+
+impl UpstreamError {
+    /// Whether it says nothing about the backend: the request could not be built, or this process had no file left.
+    pub(crate) fn is_own(&self) -> bool {
+        match self {
+            Self::Build(_) => true,
+            Self::Connect(error) => files::are_missing(error),
+            Self::ConnectTimeout(_) | Self::HeadTimeout(_) | Self::Broken(_) => false,
         }
     }
 }
@@ -199,7 +218,20 @@ fn broke_while_idle(error: &ClientError) -> bool {
     let Some(connected) = error.connect_info() else { return false };
     let mut extensions = http::Extensions::new();
     connected.get_extras(&mut extensions);
-    extensions.get::<Traffic>().is_some_and(Traffic::is_reused_and_silent)
+    let silent = |traffic: &Traffic| traffic.is_reused() && (never_left(error) || traffic.is_silent());
+    extensions.get::<Traffic>().is_some_and(silent)
+}
+
+/// Whether the connection had closed when the request was to be written: nothing of it is out.
+fn never_left(error: &ClientError) -> bool {
+    let mut cause = std::error::Error::source(error);
+    while let Some(error) = cause {
+        if error.downcast_ref::<hyper::Error>().is_some_and(hyper::Error::is_canceled) {
+            return true;
+        }
+        cause = error.source();
+    }
+    false
 }
 
 /// What has gone over a connection.
@@ -216,9 +248,13 @@ struct TrafficCounts {
 }
 
 impl Traffic {
-    fn is_reused_and_silent(&self) -> bool {
-        let read = self.0.read.load(Ordering::Acquire);
-        read > 0 && read == self.0.read_before_write.load(Ordering::Acquire)
+    fn is_reused(&self) -> bool {
+        self.0.read.load(Ordering::Acquire) > 0
+    }
+
+    /// Whether nothing has come since the last write.
+    fn is_silent(&self) -> bool {
+        self.0.read.load(Ordering::Acquire) == self.0.read_before_write.load(Ordering::Acquire)
     }
 }
 

@@ -61,28 +61,31 @@ async fn a_drain_that_takes_too_long_cuts_what_is_left() {
     until("the permit is back", || service.load().1 == [(0, 1)]).await;
 }
 
-/// R14, on a process, 20 times: 20 live streams and 10 that wait.
+/// R14, on a process, 20 times: 50 live streams and 20 that wait.
 #[tokio::test]
 async fn a_signal_ends_a_process_with_every_stream_whole_and_everything_else_told() {
     for _ in 0..20 {
         let (mut backend, addr) = Backend::on_tcp().await;
-        let text = format!("[[backends]]\nurl = 'http://{addr}'\npermits = 20\n");
+        let text = format!("[[backends]]\nurl = 'http://{addr}'\npermits = 50\n");
         let gateway = Process::start(&text, &[], &[]).await;
         let (data, mut running, mut streams) = (gateway.data, JoinSet::new(), Vec::new());
-        for _ in 0..20 {
+        for _ in 0..50 {
             running.spawn(async move { Client::tcp(data).await.send(completion("")).await.unwrap().rest().await });
             streams.push(backend.call().await.stream());
         }
         let mut waiting = JoinSet::new();
-        for _ in 0..10 {
+        for _ in 0..20 {
             waiting.spawn(async move { Client::tcp(data).await.send(completion("")).await.unwrap().status });
         }
-        gateway.until_metric("elasticserve_queue_depth{pool=\"default\"}", 10.0).await;
+        gateway.until_metric("elasticserve_queue_depth{pool=\"default\"}", 20.0).await;
         gateway.signal("TERM").await;
         while let Some(refused) = soon("what waits is refused", waiting.join_next()).await {
             assert_eq!(refused.unwrap(), 503);
         }
         assert_eq!(gateway.get("/readyz").await, (503, "draining\n".to_owned()));
+        let mut late = Client::tcp(data).await.send(completion("")).await.unwrap();
+        assert_eq!((late.status.as_u16(), header(&late.headers, "connection")), (503, Some("close")));
+        assert_eq!(late.json().await["error"]["code"], "draining");
         for stream in streams {
             (0..5).for_each(|i| stream.event(&i.to_string()));
             stream.finish();

@@ -1,7 +1,7 @@
 //! A client that sends one request over a connection of its own and sees the answer piece by piece.
 
 use bytes::Bytes;
-use http::{HeaderMap, Request, StatusCode};
+use http::{HeaderMap, Request, Response, StatusCode};
 use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
 use hyper::client::conn::http1::{self, SendRequest};
@@ -12,6 +12,12 @@ use elasticserve_gateway::Stream;
 
 /// A connection. Dropping it closes the socket.
 pub(crate) struct Client {
+    sender: SendRequest<Full<Bytes>>,
+    _driver: JoinSet<()>,
+}
+
+/// A connection that carries one request after the other. Dropping it closes the socket.
+pub(crate) struct Lasting {
     sender: SendRequest<Full<Bytes>>,
     _driver: JoinSet<()>,
 }
@@ -59,6 +65,19 @@ impl Client {
         let response = self.sender.send_request(request).await?;
         let (parts, body) = response.into_parts();
         Ok(Answer { status: parts.status, headers: parts.headers, body, _client: self })
+    }
+}
+
+impl Lasting {
+    pub(crate) async fn tcp(addr: std::net::SocketAddr) -> Self {
+        let Client { sender, _driver } = Client::tcp(addr).await;
+        Self { sender, _driver }
+    }
+
+    /// Sends a request once the answer before has been read, and waits for the head of its answer.
+    pub(crate) async fn ask(&mut self, request: Request<Full<Bytes>>) -> hyper::Result<Response<Incoming>> {
+        self.sender.ready().await?;
+        self.sender.send_request(request).await
     }
 }
 

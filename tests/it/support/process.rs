@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::Request;
@@ -26,20 +27,35 @@ pub(crate) struct Process {
 impl Process {
     /// Starts it with `text` as its configuration, and more flags and variables.
     pub(crate) async fn start(text: &str, flags: &[&str], variables: &[(&str, &str)]) -> Self {
+        let mut program = Command::new(env!("CARGO_BIN_EXE_elasticserve"));
+        program.envs(variables.iter().copied());
+        Self::run(program, text, flags, true).await
+    }
+
+    /// Starts it by a shell's command in which `"$0" "$@"` stands for it, such as one that sets limits first. Nobody
+    /// holds the other end of its stderr unless somebody is to `listen` there.
+    pub(crate) async fn start_by(shell: &str, text: &str, listen: bool) -> Self {
+        let mut program = Command::new("sh");
+        program.args(["-c", shell, env!("CARGO_BIN_EXE_elasticserve")]);
+        Self::run(program, text, &[], listen).await
+    }
+
+    async fn run(mut command: Command, text: &str, flags: &[&str], listen: bool) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("gateway.toml");
         std::fs::write(&file, text).unwrap();
-        let mut command = Command::new(env!("CARGO_BIN_EXE_elasticserve"));
         command.args(["gateway", "--supervised", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--config"]);
-        command.arg(&file).args(flags).envs(variables.iter().copied());
+        command.arg(&file).args(flags);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
         let mut child = command.spawn().unwrap();
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
-        let mut errors = child.stderr.take().unwrap();
         let mut stderr = JoinSet::new();
+        let errors = child.stderr.take().filter(|_| listen);
         stderr.spawn(async move {
             let mut text = String::new();
-            errors.read_to_string(&mut text).await.unwrap();
+            if let Some(mut errors) = errors {
+                errors.read_to_string(&mut text).await.unwrap();
+            }
             text
         });
         let line = super::soon("the gateway listens", lines.next_line()).await.unwrap();
@@ -77,11 +93,40 @@ impl Process {
         Some(line.parse().unwrap())
     }
 
+    /// The CPU time that it has used.
+    pub(crate) fn cpu(&self) -> Duration {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.pid())).unwrap();
+        // The name in parentheses may hold spaces; the fields that count come after it. A tick is 10 ms for user space.
+        let fields: Vec<&str> = stat.rsplit_once(')').unwrap().1.split_whitespace().collect();
+        let ticks: u64 = fields[11].parse::<u64>().unwrap() + fields[12].parse::<u64>().unwrap();
+        Duration::from_millis(10 * ticks)
+    }
+
+    /// The memory that it holds, in bytes.
+    pub(crate) fn resident(&self) -> u64 {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid())).unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+        line.trim().trim_end_matches(" kB").trim().parse::<u64>().unwrap() << 10
+    }
+
+    /// Files that it has open.
+    pub(crate) fn files(&self) -> u64 {
+        std::fs::read_dir(format!("/proc/{}/fd", self.pid())).unwrap().count() as u64
+    }
+
+    /// Lets it have so many files open at once, or as many as it might before.
+    pub(crate) fn limit_files(&self, files: Option<u64>) {
+        let pid = rustix::process::Pid::from_raw(self.pid() as i32);
+        let maximum = rustix::process::getrlimit(rustix::process::Resource::Nofile).maximum;
+        let limit = rustix::process::Rlimit { current: files.or(maximum), maximum };
+        rustix::process::prlimit(pid, rustix::process::Resource::Nofile, limit).unwrap();
+    }
+
     /// Waits until a series has a value.
     pub(crate) async fn until_metric(&self, series: &str, value: f64) {
         super::soon(&format!("{series} is {value}"), async {
             while self.metric(series).await != Some(value) {
-                tokio::time::sleep(std::time::Duration::from_millis(2)).await;
+                tokio::time::sleep(Duration::from_millis(2)).await;
             }
         })
         .await;
