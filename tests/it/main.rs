@@ -10,6 +10,8 @@ mod experiment;
 mod gateway;
 mod load;
 mod mock;
+#[cfg(target_os = "linux")]
+mod nemesis;
 mod plans;
 mod published;
 mod report;
