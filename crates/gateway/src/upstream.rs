@@ -1,12 +1,13 @@
 //! Connections to the backends.
 
+mod exchange;
+
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::io;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -17,10 +18,9 @@ use http::{HeaderMap, Method, Request, Response, StatusCode, Uri};
 use http_body_util::Full;
 use hyper::body::Incoming;
 use hyper::rt::Executor;
-use hyper_util::client::legacy::connect::{Connected, Connection};
 use hyper_util::client::legacy::{Client, Error as ClientError};
 use hyper_util::rt::{TokioIo, TokioTimer};
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio_util::task::TaskTracker;
 
@@ -29,6 +29,8 @@ use crate::config::Backend;
 use crate::files;
 use crate::live::Live;
 use crate::tls::BackendTls;
+
+use exchange::{Counted, exchange};
 
 /// A connection's bytes, in both directions.
 pub trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
@@ -98,6 +100,9 @@ pub(crate) enum UpstreamError {
     /// It answered in another protocol, which nobody asked it for.
     #[error("no valid response: it switches to another protocol")]
     Switched,
+    /// The connection closed when the request was to be written.
+    #[error("the connection closed before the request left")]
+    Closed,
     /// The request could not be put together.
     #[error("cannot build the request: {0}")]
     Build(#[from] http::Error),
@@ -155,10 +160,10 @@ impl Upstream {
         }
         let limit = self.live.now().timeouts.head;
         let attempts = async {
-            match self.client.request(request(backend, outgoing)?).await {
-                Err(error) if broke_while_idle(&error) => {
+            match exchange(&self.client, request(backend, outgoing)?).await {
+                Err(unanswered) if unanswered.broke_while_idle() => {
                     tracing::debug!(backend = %backend.authority, "idle connection was closed; sending once more");
-                    Ok(self.fresh.request(request(backend, outgoing)?).await?)
+                    Ok(exchange(&self.fresh, request(backend, outgoing)?).await?)
                 }
                 other => Ok(other?),
             }
@@ -177,7 +182,7 @@ impl UpstreamError {
         match self {
             Self::Build(_) => true,
             Self::Connect(error) => files::are_missing(error),
-            Self::ConnectTimeout(_) | Self::HeadTimeout(_) | Self::Broken(_) => false,
+            _ => false,
         }
     }
 }
@@ -213,107 +218,6 @@ fn request(backend: &Backend, outgoing: &Outgoing) -> Result<Request<Full<Bytes>
     Ok(request)
 }
 
-/// Whether a used connection broke before it gave back a byte.
-fn broke_while_idle(error: &ClientError) -> bool {
-    let Some(connected) = error.connect_info() else { return false };
-    let mut extensions = http::Extensions::new();
-    connected.get_extras(&mut extensions);
-    let silent = |traffic: &Traffic| traffic.is_reused() && (never_left(error) || traffic.is_silent());
-    extensions.get::<Traffic>().is_some_and(silent)
-}
-
-/// Whether the connection had closed when the request was to be written: nothing of it is out.
-fn never_left(error: &ClientError) -> bool {
-    let mut cause = std::error::Error::source(error);
-    while let Some(error) = cause {
-        if error.downcast_ref::<hyper::Error>().is_some_and(hyper::Error::is_canceled) {
-            return true;
-        }
-        cause = error.source();
-    }
-    false
-}
-
-/// What has gone over a connection.
-#[derive(Clone, Debug, Default)]
-struct Traffic(Arc<TrafficCounts>);
-
-#[derive(Debug, Default)]
-struct TrafficCounts {
-    /// Bytes read over the connection's life.
-    read: AtomicU64,
-    /// `read` as it was at the last write, which is the last request's: a backend that answers while
-    /// the request is still being written is taken for silent if its connection then breaks.
-    read_before_write: AtomicU64,
-}
-
-impl Traffic {
-    fn is_reused(&self) -> bool {
-        self.0.read.load(Ordering::Acquire) > 0
-    }
-
-    /// Whether nothing has come since the last write.
-    fn is_silent(&self) -> bool {
-        self.0.read.load(Ordering::Acquire) == self.0.read_before_write.load(Ordering::Acquire)
-    }
-}
-
-/// A connection from a [`Dial`] that counts what goes over it.
-struct Counted {
-    stream: Box<dyn Stream>,
-    traffic: Traffic,
-}
-
-impl Counted {
-    fn wrote(&self) {
-        let counts = &self.traffic.0;
-        counts.read_before_write.store(counts.read.load(Ordering::Acquire), Ordering::Release);
-    }
-}
-
-impl Connection for Counted {
-    fn connected(&self) -> Connected {
-        Connected::new().extra(self.traffic.clone())
-    }
-}
-
-impl AsyncRead for Counted {
-    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        let before = buf.filled().len();
-        ready!(Pin::new(&mut self.stream).poll_read(cx, buf))?;
-        self.traffic.0.read.fetch_add((buf.filled().len() - before) as u64, Ordering::AcqRel);
-        Poll::Ready(Ok(()))
-    }
-}
-
-impl AsyncWrite for Counted {
-    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-        self.wrote();
-        Pin::new(&mut self.stream).poll_write(cx, buf)
-    }
-
-    fn poll_write_vectored(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        bufs: &[io::IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        self.wrote();
-        Pin::new(&mut self.stream).poll_write_vectored(cx, bufs)
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        self.stream.is_write_vectored()
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(cx)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(cx)
-    }
-}
-
 /// Makes connections for the pool.
 #[derive(Clone)]
 struct Connector {
@@ -341,7 +245,7 @@ impl tower_service::Service<Uri> for Connector {
         let connecting = self.connect(&uri);
         Box::pin(async move {
             match tokio::time::timeout(timeout.to_std(), connecting).await {
-                Ok(stream) => Ok(TokioIo::new(Counted { stream: stream?, traffic: Traffic::default() })),
+                Ok(stream) => Ok(TokioIo::new(Counted::new(stream?))),
                 Err(_) => Err(TimedOut(timeout).into()),
             }
         })
