@@ -106,7 +106,7 @@ impl Clients {
                 return;
             }
             let ask = Ask::draw(&mut random, format!("n{seed}-{number}-{count}"));
-            let mut line = match connection.take() {
+            let mut line = match connection.take().filter(Lasting::is_open) {
                 Some(line) => line,
                 None => Lasting::tcp(self.gateway).await,
             };

@@ -177,7 +177,8 @@ async fn close_books(gateway: Process) -> History {
         *counters.entry(outcome.to_owned()).or_default() += value;
     }
     counters.remove(PASSED_BY);
-    let turned_away = series(&text, "refused_connections_total")[0].1;
+    let [turned_away, evicted] =
+        ["refused_connections_total", "evicted_connections_total"].map(|name| series(&text, name)[0].1);
     let results = series(&text, "slo_results_total");
     let met = results.iter().filter(|(labels, _)| labels.contains("\"met\"")).map(|(_, value)| value).sum();
     gateway.signal("TERM").await;
@@ -193,7 +194,7 @@ async fn close_books(gateway: Process) -> History {
         }
     }
     endings.retain(|(_, outcome)| outcome != PASSED_BY);
-    History { log: endings, counters, turned_away, met, ..History::default() }
+    History { log: endings, counters, turned_away, evicted, met, ..History::default() }
 }
 
 /// The series of a metric: its labels as they stand there, and its value.

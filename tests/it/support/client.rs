@@ -74,6 +74,11 @@ impl Lasting {
         Self { sender, _driver }
     }
 
+    /// Whether the other side has not closed it, as far as is known.
+    pub(crate) fn is_open(&self) -> bool {
+        !self.sender.is_closed()
+    }
+
     /// Sends a request once the answer before has been read, and waits for the head of its answer.
     pub(crate) async fn ask(&mut self, request: Request<Full<Bytes>>) -> hyper::Result<Response<Incoming>> {
         self.sender.ready().await?;
