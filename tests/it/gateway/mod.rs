@@ -13,6 +13,7 @@ mod failures;
 mod faults;
 mod files;
 mod idle;
+mod field;
 mod jumps;
 mod leaving;
 mod ledger;
