@@ -4,11 +4,11 @@
 //!
 //! - `serve` prints its address and answers until its input ends;
 //! - `closed ADDR SHAPE CLIENTS SECONDS` sends on each of so many connections, the next request after the last answer;
-//! - `open ADDR DIRECT SHAPE RATE SECONDS ROUNDS` sends at a fixed rate, in turns to the server itself and to the gateway;
+//! - `open ADDR DIRECT SHAPE RATE SECONDS ROUNDS` sends at a fixed rate, in turns to the server itself and to ADDR;
 //! - `hold ADDR STREAMS` opens so many streams, says so, and keeps them until its input ends.
 //!
-//! A SHAPE is `plain`, or `burst:EVENTS`, `single:EVENTS` or `paced:EVENTS:MS`: all events at once, one write each, or so
-//! many milliseconds apart. `name=value` words at the end are more headers. Results are JSON on stdout.
+//! A SHAPE is `plain`, or `burst:EVENTS`, `single:EVENTS` or `paced:EVENTS:MS`: all events at once, one write each, or
+//! so many milliseconds apart. Words with a `=` in them are more headers. Results are JSON on stdout.
 
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a benchmark that cannot go on stops")]
 

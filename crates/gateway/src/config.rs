@@ -165,6 +165,8 @@ pub struct Timeouts {
     pub head: Span,
     /// Between two pieces of a backend's response body.
     pub idle: Span,
+    /// How long a stream of events may be silent before its client gets a comment; `None` for never.
+    pub keep_alive: Option<Span>,
     /// For a client that reads nothing of what there is for it.
     pub write: Span,
     /// For what runs when the gateway is told to stop.

@@ -38,7 +38,7 @@ use crate::metrics::{Account, Draft, Meter, Metrics};
 use crate::model;
 use crate::pool::Pools;
 use crate::record::{Follow, Record};
-use crate::relay::{Relay, RelayError, Work};
+use crate::relay::{Relay, RelayError, Silence, Work};
 use crate::reload::Reloader;
 use crate::reply::Refusal;
 use crate::route::{Route, route};
@@ -423,7 +423,10 @@ fn answer(
     if let Some(waited) = waited.and_then(|w| HeaderValue::from_str(&w).ok()) {
         parts.headers.insert(QUEUE_MS, waited);
     }
-    let relay = Relay::new(body, work.map(|(work, _)| work), events, config.timeouts.idle);
+    let is_plain = events && !parts.headers.contains_key(header::CONTENT_ENCODING);
+    let keep_alive = config.timeouts.keep_alive.filter(|_| is_plain);
+    let relay =
+        Relay::new(body, work.map(|(work, _)| work), events, Silence { limit: config.timeouts.idle, keep_alive });
     Response::from_parts(parts, Answer::Relayed(Box::new(relay)))
 }
 

@@ -32,15 +32,29 @@ pub(crate) enum RelayError {
 /// The most bytes of an answer that is not streamed which are kept to read its token counts.
 const MAX_KEPT: usize = 1 << 20;
 
+/// What a client gets of a stream that is silent. A comment is no event, and a reader passes over it.
+const KEEP_ALIVE: &[u8] = b": keep-alive\n\n";
+
+/// What comes of a backend that says nothing.
+#[derive(Copy, Clone, Debug)]
+pub(crate) struct Silence {
+    /// After so long its answer is given up.
+    pub(crate) limit: Span,
+    /// After so long the client of a stream of events gets a comment.
+    pub(crate) keep_alive: Option<Span>,
+}
+
 /// A backend's response body on its way to the client.
 pub(crate) struct Relay {
     /// Dropped as soon as nothing more of it is wanted, which closes the backend's connection.
     inner: Option<Incoming>,
     work: Option<Work>,
     reader: Reader,
-    idle: Span,
-    silence: Pin<Box<Sleep>>,
+    silence: Silence,
+    timer: Pin<Box<Sleep>>,
     last_data: Instant,
+    /// When the client got something last, or would have if it had not been in the middle of an event.
+    last_sent: Instant,
     /// An error that follows the event that announces it.
     failing: Failing,
 }
@@ -84,15 +98,26 @@ enum Reader {
 
 impl Relay {
     /// A body that carries `work`, or none if the request needed no permit.
-    pub(crate) fn new(inner: Incoming, work: Option<Work>, events: bool, idle: Span) -> Self {
+    pub(crate) fn new(inner: Incoming, work: Option<Work>, events: bool, silence: Silence) -> Self {
         let reader = match (&work, events) {
             (None, _) => Reader::Opaque,
             (Some(_), true) => Reader::Events(Box::default()),
             (Some(_), false) => Reader::Document(Vec::new(), 0),
         };
-        let silence = Box::pin(tokio::time::sleep(idle.to_std()));
-        let mut relay =
-            Self { inner: Some(inner), work, reader, idle, silence, last_data: Instant::now(), failing: Failing::No };
+        // A body of known length has no room for anything else.
+        let keep_alive = silence.keep_alive.filter(|_| inner.size_hint().exact().is_none());
+        let (silence, now) = (Silence { keep_alive, ..silence }, Instant::now());
+        let timer = Box::pin(tokio::time::sleep(keep_alive.unwrap_or(silence.limit).min(silence.limit).to_std()));
+        let mut relay = Self {
+            inner: Some(inner),
+            work,
+            reader,
+            silence,
+            timer,
+            last_data: now,
+            last_sent: now,
+            failing: Failing::No,
+        };
         // hyper does not poll a body that is known to be empty.
         if relay.is_over() {
             relay.end(How::Finished);
@@ -137,6 +162,34 @@ impl Relay {
             usage.into_iter().for_each(|u| work.meter.usage(u));
         }
         work.end(how);
+    }
+
+    /// The backend has nothing for now: waits for it, for as long as it may be silent.
+    fn poll_silence(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, RelayError>>> {
+        // The timer is moved only when it fires, not for each piece of data.
+        loop {
+            ready!(self.timer.as_mut().poll(cx));
+            let now = Instant::now();
+            let end = self.last_data + self.silence.limit.to_std();
+            if end <= now {
+                return self.fail(RelayError::Silent(self.silence.limit));
+            }
+            let Some(keep_alive) = self.silence.keep_alive else {
+                self.timer.as_mut().reset(end);
+                continue;
+            };
+            let due = self.last_sent.max(self.last_data) + keep_alive.to_std();
+            if due > now {
+                self.timer.as_mut().reset(due.min(end));
+                continue;
+            }
+            self.last_sent = now;
+            if let Reader::Events(parser) = &self.reader
+                && parser.is_between_events()
+            {
+                return Poll::Ready(Some(Ok(Frame::data(Bytes::from_static(KEEP_ALIVE)))));
+            }
+        }
     }
 
     /// Ends the body with an error; a stream of events says so in an event first.
@@ -215,17 +268,7 @@ impl Body for Relay {
                 Poll::Ready(None)
             }
             Poll::Ready(Some(Err(error))) => this.fail(error.into()),
-            Poll::Pending => {
-                // The timer is moved only when it fires, not for each piece of data.
-                loop {
-                    ready!(this.silence.as_mut().poll(cx));
-                    let until = this.last_data + this.idle.to_std();
-                    if until <= Instant::now() {
-                        return this.fail(RelayError::Silent(this.idle));
-                    }
-                    this.silence.as_mut().reset(until);
-                }
-            }
+            Poll::Pending => this.poll_silence(cx),
         }
     }
 

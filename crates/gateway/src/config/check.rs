@@ -196,6 +196,7 @@ impl RawTimeouts {
             connect: read("timeouts.connect", &self.connect, Span::from_secs(3))?,
             head: read("timeouts.head", &self.head, Span::from_secs(600))?,
             idle: read("timeouts.idle", &self.idle, Span::from_secs(300))?,
+            keep_alive: limit("timeouts.keep_alive", self.keep_alive.as_deref())?,
             write: read("timeouts.write", &self.write, Span::from_secs(60))?,
             drain: read("timeouts.drain", &self.drain, Span::from_secs(30))?,
             drain_delay: optional_span("timeouts.drain_delay", self.drain_delay.as_deref())?.unwrap_or(Span::ZERO),

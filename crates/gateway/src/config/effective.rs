@@ -86,6 +86,7 @@ impl Config {
                 connect: exact(t.connect),
                 head: exact(t.head),
                 idle: exact(t.idle),
+                keep_alive: t.keep_alive.and_then(exact),
                 write: exact(t.write),
                 drain: exact(t.drain),
                 drain_delay: exact(t.drain_delay),

@@ -73,7 +73,8 @@ async fn no_number_of_requests_at_once_slips_past_a_limit_of_tokens() {
         match answer.status.as_u16() {
             200 => {}
             status => {
-                assert_eq!((status, header(&answer.headers, "x-elasticserve-reason")), (429, Some("rate_limit_exceeded")));
+                let reason = header(&answer.headers, "x-elasticserve-reason");
+                assert_eq!((status, reason), (429, Some("rate_limit_exceeded")));
                 refused += 1;
             }
         }

@@ -1,5 +1,5 @@
 //! What users of other gateways have reported, turned into right behaviour. `docs/field-cases.md` says which test stands
-//! for which case; many of them were held by tests elsewhere already.
+//! for which case: these, and many elsewhere.
 
 mod bursts;
 mod leaving;

@@ -88,6 +88,61 @@ async fn a_prompt_of_220_kb_costs_the_gateway_little_before_it_is_sent_on() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_silent_stream_gets_comments_between_its_events_and_ends_at_its_limit_all_the_same() {
+    const COMMENT: &str = ": keep-alive\n\n";
+    let (mut gateway, mut backend) = Piped::start(1, |raw| {
+        raw.timeouts.idle = Some("60s".into());
+        raw.timeouts.keep_alive = Some("15s".into());
+    });
+    let sending = gateway.send(completion(""));
+    let mut responding = backend.call().await.stream();
+    let mut answer = sending.answer().await;
+    let started = tokio::time::Instant::now();
+    let mut seen = Vec::new();
+    // The first token takes 50 s.
+    tokio::time::sleep(Duration::from_secs(50)).await;
+    responding.event("1");
+    for _ in 0..4 {
+        seen.push(answer.chunk().await.unwrap().unwrap());
+    }
+    assert_eq!(seen, [COMMENT, COMMENT, COMMENT, "data: 1\n\n"]);
+    assert_eq!(started.elapsed(), Duration::from_secs(50));
+    // Half an event is not broken up, however long the rest of it takes.
+    responding.chunk(b"data: 2");
+    tokio::time::sleep(Duration::from_secs(50)).await;
+    responding.chunk(b"\n\n");
+    assert_eq!(answer.chunk().await.unwrap().unwrap(), "data: 2");
+    assert_eq!(answer.chunk().await.unwrap().unwrap(), "\n\n");
+    // What the gateway says itself is no sign of life of the backend.
+    let silent_since = tokio::time::Instant::now();
+    let (bytes, whole) = answer.rest().await;
+    let text = String::from_utf8(bytes).unwrap();
+    assert!(!whole && text.starts_with(&COMMENT.repeat(3)) && text.contains("silent for 60 s"), "{text}");
+    assert_eq!((text.matches(COMMENT).count(), silent_since.elapsed().as_secs()), (3, 60), "{text}");
+    responding.abandoned().await;
+    until("the permit is back", || gateway.in_use() == 0).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_answer_that_is_no_plain_stream_of_events_gets_no_comments() {
+    let stream = ("content-type", "text/event-stream");
+    for headers in [
+        vec![("content-type", "application/json")],
+        vec![stream, ("content-length", "9")],
+        vec![stream, ("content-encoding", "gzip")],
+    ] {
+        let (mut gateway, mut backend) = Piped::start(1, |raw| raw.timeouts.keep_alive = Some("1s".into()));
+        let sending = gateway.send(completion(""));
+        let responding = backend.call().await.respond(200, &headers);
+        let mut answer = sending.answer().await;
+        tokio::time::sleep(Duration::from_secs(20)).await;
+        responding.chunk(b"data: 1\n\n");
+        responding.finish();
+        assert_eq!(answer.rest().await, (b"data: 1\n\n".to_vec(), true), "{headers:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_stream_that_is_all_there_is_passed_on_without_a_pause() {
     let (mut gateway, mut backend) = Piped::start(1, |_| {});
     let started = tokio::time::Instant::now();

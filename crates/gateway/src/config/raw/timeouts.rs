@@ -16,6 +16,8 @@ pub struct RawTimeouts {
     pub head: Option<String>,
     /// Between two pieces of a backend's response body.
     pub idle: Option<String>,
+    /// How long a stream of events may be silent before its client gets a comment; never unless set.
+    pub keep_alive: Option<String>,
     /// For a client that reads nothing of what there is for it.
     pub write: Option<String>,
     /// For what runs when the gateway is told to stop.
