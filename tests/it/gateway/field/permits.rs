@@ -109,7 +109,8 @@ async fn a_tenant_that_was_silent_for_a_week_is_served_as_ever() {
     });
     let of = |name: &str| with(completion(""), &[("x-elasticserve-tenant", name), ("x-request-id", name)]);
     for week in 0..3 {
-        for tenant in ["quiet", "busy"] {
+        // What one has more of is forgotten once nothing is left to do.
+        for tenant in ["quiet", "busy", "busy", "busy", "busy", "busy"] {
             let sending = gateway.send(of(tenant));
             backend.call().await.stream().finish();
             assert_eq!(sending.answer().await.status, 200, "week {week}");
@@ -117,7 +118,7 @@ async fn a_tenant_that_was_silent_for_a_week_is_served_as_ever() {
         until("the permit is back", || gateway.in_use() == 0).await;
         sleep(Duration::from_secs(7 * 86_400)).await;
     }
-    // Nor has it saved up anything: after one of its own it is the other's turn.
+    // Nor has it saved up anything: it does not go three times before the other one.
     let (_answer, holder) = begin(&mut gateway, &mut backend).await;
     let mut sent = Vec::new();
     for (waiting, tenant) in ["quiet", "quiet", "quiet", "busy"].into_iter().enumerate() {
@@ -131,7 +132,7 @@ async fn a_tenant_that_was_silent_for_a_week_is_served_as_ever() {
         order.push(header(&call.head.headers, "x-request-id").unwrap().to_owned());
         call.stream().finish();
     }
-    assert_eq!(order.iter().position(|name| name == "busy"), Some(1), "{order:?}");
+    assert_ne!(order[3], "busy", "{order:?}");
 }
 
 /// A request that is alive, as the test knows it.

@@ -20,8 +20,8 @@ async fn metric(gateway: &Gateway, series: &str) -> f64 {
 
 #[tokio::test]
 async fn the_first_token_is_the_first_content_reasoning_or_tool_call_and_neither_the_role_nor_the_end() {
-    const BEFORE: Duration = Duration::from_millis(150);
-    const AFTER: Duration = Duration::from_millis(600);
+    const BEFORE: Duration = Duration::from_millis(100);
+    const AFTER: Duration = Duration::from_millis(300);
     let (mut backend, addr) = Backend::on_tcp().await;
     for first in [
         r#"{"content":"a"}"#,
@@ -33,26 +33,30 @@ async fn the_first_token_is_the_first_content_reasoning_or_tool_call_and_neither
         let request = post("/v1/chat/completions", r#"{"messages":[],"stream":true}"#);
         let client = Client::tcp(gateway.data_addr()).await;
         let mut asking = JoinSet::new();
-        asking.spawn(async move { client.send(request).await.unwrap().rest().await });
+        asking.spawn(async move { client.send(request).await.unwrap() });
         let responding = backend.call().await.stream();
+        let mut answer = asking.join_next().await.unwrap().unwrap();
         let event = |delta: &str, end: &str| {
             responding.event(&format!(r#"{{"choices":[{{"index":0,"delta":{delta},"finish_reason":{end}}}]}}"#));
         };
         event(r#"{"role":"assistant","content":""}"#, "null");
         tokio::time::sleep(BEFORE).await;
         event(first, "null");
+        // The gateway has seen it before the client has.
+        for _ in 0..2 {
+            answer.chunk().await.unwrap().unwrap();
+        }
         tokio::time::sleep(AFTER).await;
         event("{}", "\"stop\"");
         responding.event("[DONE]");
         responding.finish();
-        assert!(asking.join_next().await.unwrap().unwrap().1);
+        assert!(answer.rest().await.1);
         let service = gateway.service().clone();
         until("it is counted", || service.load().1 == [(0, 1)]).await;
         let of = |name: &str| format!("elasticserve_{name}_seconds_sum{{tenant=\"default\"}}");
         let (ttft, e2e) = (metric(&gateway, &of("ttft")).await, metric(&gateway, &of("e2e")).await);
-        // Nothing comes earlier than it was sent, and the end was sent so much later.
         assert!(ttft >= BEFORE.as_secs_f64(), "{first}: {ttft}");
-        assert!(e2e - ttft >= AFTER.as_secs_f64() * 0.9, "{first}: {ttft} of {e2e}");
+        assert!(e2e - ttft >= AFTER.as_secs_f64(), "{first}: {ttft} of {e2e}");
         gateway.stop().await;
     }
 }
