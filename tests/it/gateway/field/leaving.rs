@@ -72,6 +72,8 @@ async fn the_engines_seat_is_free_once_its_client_has_left() {
 async fn the_tasks_that_worked_for_clients_end_when_those_have_left() {
     let (mut gateway, mut backend) = Piped::start(1, |_| {});
     let tasks = || Handle::current().metrics().num_alive_tasks();
+    // Once it runs, with nobody there.
+    tokio::time::sleep(Duration::from_secs(10)).await;
     let before = tasks();
     for _ in 0..100 {
         // One holds the seat with half a stream, one waits for it; the next one never gets an answer's head.

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 /// The tests that a page names between backticks, as a path of modules and a name.
 fn named_tests(page: &str) -> Vec<(Vec<&str>, &str)> {
     let spans = page.split('`').skip(1).step_by(2);
-    let names = spans.filter_map(|span| span.rsplit_once("::"));
+    let names = spans.filter_map(|span| span.rsplit_once("::")).filter(|(_, name)| *name != "…");
     names.map(|(modules, name)| (modules.split("::").filter(|m| *m != "tests").collect(), name)).collect()
 }
 
