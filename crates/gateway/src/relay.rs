@@ -2,6 +2,7 @@
 
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::LazyLock;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
@@ -215,14 +216,17 @@ impl Relay {
     }
 }
 
+/// The name of the field with token counts, and the colon after it.
+static USAGE: LazyLock<memmem::Finder<'static>> = LazyLock::new(|| memmem::Finder::new("\"usage\":"));
+
 /// Whether an event carries content. Only the first ones are read in full, to tell a role from content;
 /// after that an event counts as content unless it ends the stream.
 fn read_event(data: &[u8], meter: &mut Meter) -> bool {
     if data == DONE {
         return false;
     }
-    let has_usage = memmem::find(data, b"\"usage\":{").is_some() || memmem::find(data, b"\"usage\": {").is_some();
-    if meter.has_content() && !has_usage {
+    let is_object = |at: usize| data[at + USAGE.needle().len()..].trim_ascii_start().starts_with(b"{");
+    if meter.has_content() && !USAGE.find_iter(data).any(is_object) {
         return true;
     }
     let Ok(piece) = openai::read_piece(data) else { return false };

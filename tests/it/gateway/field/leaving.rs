@@ -32,8 +32,7 @@ async fn a_client_that_waits_for_a_whole_answer_and_leaves_closes_the_backends_c
             call.abandoned().await;
         } else {
             // Half of the answer has come, and nothing is written that could find the client gone.
-            let mut responding =
-                call.respond(200, &[("content-type", "application/json"), ("content-length", "1000")]);
+            let mut responding = call.respond(200, &[("content-type", "application/json"), ("content-length", "1000")]);
             responding.chunk(br#"{"choices":[{"text":""#);
             let mut answer = asking.join_next().await.unwrap().unwrap().unwrap();
             answer.chunk().await.unwrap().unwrap();
@@ -59,10 +58,7 @@ async fn the_engines_seat_is_free_once_its_client_has_left() {
         asking.spawn(async move { client.send(post("/v1/completions", &body)).await });
         mock.watch().wait_for(|seen| seen.engine.running == 1).await.unwrap();
         asking.shutdown().await;
-        mock.watch()
-            .wait_for(|seen| seen.engine.running == 0 && seen.finished.abort == aborted)
-            .await
-            .unwrap();
+        mock.watch().wait_for(|seen| seen.engine.running == 0 && seen.finished.abort == aborted).await.unwrap();
     }
     gateway.stop().await;
     mock.shutdown().await;
