@@ -11,7 +11,7 @@ use tokio::task::JoinSet;
 use crate::support::backend::header;
 use crate::support::client::{Client, completion, post};
 use crate::support::gateway::{Piped, on_sockets, settings};
-use crate::support::until;
+use crate::support::{soon, until};
 
 /// A request for an answer in one piece.
 fn whole() -> http::Request<http_body_util::Full<bytes::Bytes>> {
@@ -56,9 +56,10 @@ async fn the_engines_seat_is_free_once_its_client_has_left() {
         let client = Client::tcp(gateway.data_addr()).await;
         let mut asking = JoinSet::new();
         asking.spawn(async move { client.send(post("/v1/completions", &body)).await });
-        mock.watch().wait_for(|seen| seen.engine.running == 1).await.unwrap();
+        soon("the engine works on it", mock.watch().wait_for(|seen| seen.engine.running == 1)).await.unwrap();
         asking.shutdown().await;
-        mock.watch().wait_for(|seen| seen.engine.running == 0 && seen.finished.abort == aborted).await.unwrap();
+        let left = |seen: &elasticserve_mock::Snapshot| seen.engine.running == 0 && seen.finished.abort == aborted;
+        soon("the seat is free", mock.watch().wait_for(left)).await.unwrap();
     }
     gateway.stop().await;
     mock.shutdown().await;
