@@ -37,7 +37,7 @@ fn tenant(random: &mut Random) -> TenantPolicy {
 #[test]
 fn any_sequence_of_operations_keeps_the_books_and_ends_every_request_once() {
     let mut endings = BTreeMap::new();
-    // All of them take about ten minutes.
+    // All of them take about six minutes of one core.
     for seed in 0..trials(10_000, 1_000_000) {
         let mut random = Random::new(seed, Stream::Test);
         let settings = random::settings(&mut random);
