@@ -156,6 +156,8 @@ mod tests {
             "content-disposition: form-data; name =\"model\"",
             "content-disposition: form-data; name= \"model\"",
             "content-disposition: form-data; name*=utf-8''model",
+            "content-disposition: form-data; name=\"a\"; name*=utf-8''model",
+            "content-disposition: form-data; name=\"a\"\r\n ; name=\"model\"",
             "content-disposition: form-data; name*0=\"mo\"; name*1=\"del\"",
             "content-disposition: form-data; name=\"mo\\del\"",
             "content-disposition: form-data; name=\"mod%65l\"",

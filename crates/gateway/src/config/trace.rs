@@ -71,3 +71,17 @@ fn url(text: &str) -> Result<Uri, ConfigError> {
     }
     Uri::from_parts(parts).map_err(|_| wrong())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_collector_is_a_plain_url_without_a_password_in_it() {
+        let of = |endpoint: &str| Trace::check(RawTrace { endpoint: Some(endpoint.to_owned()), ..RawTrace::default() });
+        assert_eq!(of("http://127.0.0.1:4318").unwrap().unwrap().endpoint, "http://127.0.0.1:4318/v1/traces");
+        for bad in ["http://user:secret@h:4318", "http://user@h", "https://h:4318", "h:4318", "/v1/traces", "http://"] {
+            assert!(of(bad).is_err_and(|error| error.to_string().starts_with("trace.endpoint")), "{bad}");
+        }
+    }
+}
