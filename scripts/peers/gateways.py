@@ -17,7 +17,7 @@ MANY = 25000
 #: Streams for which a gateway has files: two for each, and some of its own.
 FILES = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
 FITS = (FILES - 100) // 2 if FILES != resource.RLIM_INFINITY else MANY
-INSTALL_S = 300
+INSTALL_S = 900
 
 
 class Missing(Exception):
