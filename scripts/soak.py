@@ -53,6 +53,14 @@ class Watched:
         found = re.findall(rf"^elasticserve_{name}(?:{{[^}}]*}})? (\S+)$", self.metrics(), re.M)
         return sum(float(value) for value in found)
 
+    def ends(self):
+        """Requests by how they ended, less the questions about the server."""
+        ends = {}
+        for end, number in re.findall(r'^elasticserve_requests_total{.*outcome="(\w+)"} (\d+)$', self.metrics(), re.M):
+            ends[end] = ends.get(end, 0) + int(number)
+        ends.pop("passed_by", None)
+        return ends
+
     def rest(self):
         """Waits until nothing runs, and the idle connections to the engines have been closed."""
         wait_for("nothing runs", lambda: self.total("connections") == self.total("permits_in_use") == 0, 30)
@@ -131,16 +139,15 @@ def lap(address, folder, name, count):
 
 def check(gateway, address, folder):
     warm_up = lap(address, folder, "warm-up", int(REQUESTS * WARM_UP))
-    before, counted = gateway.held(), gateway.total("requests_total")
+    before = gateway.held()
+    counted = sum(gateway.ends().values())
     assert counted == warm_up, f"{counted} of {warm_up} requests were counted"
     began, cpu = time.monotonic(), gateway.cpu()
     sent = lap(address, folder, "soak", REQUESTS)
     took, cpu = time.monotonic() - began, gateway.cpu() - cpu
     after = gateway.held()
-    counted = gateway.total("requests_total") - counted
-    by_end = {}
-    for end, number in re.findall(r'^elasticserve_requests_total{.*outcome="(\w+)"} (\d+)$', gateway.metrics(), re.M):
-        by_end[end] = by_end.get(end, 0) + int(number)
+    by_end = gateway.ends()
+    counted = sum(by_end.values()) - counted
     print(f"{sent} requests in {took:.0f} s, {1e6 * cpu / sent:.0f} us of CPU each; all of the gateway's life: {by_end}")
     print(f"{'':10}{'before':>14}{'after':>14}")
     for name in before:
