@@ -1,6 +1,8 @@
-"""What the checks with real processes share: ports, waiting, and peers that end with the check."""
+"""What the checks with real processes share: ports, servers, waiting, and peers that end with the check."""
+import http.server
 import socket
 import subprocess
+import threading
 import time
 import urllib.request
 
@@ -9,6 +11,14 @@ def free_port():
     with socket.socket() as s:
         s.bind(("127.0.0.1", 0))
         return s.getsockname()[1]
+
+
+def serve(handler):
+    """Answers on loopback, each connection in a thread, until the check ends; the URL."""
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    server.daemon_threads = True
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    return f"http://127.0.0.1:{server.server_address[1]}"
 
 
 def get(url):

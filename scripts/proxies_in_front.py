@@ -11,7 +11,7 @@ import sys
 import tempfile
 import threading
 
-from harness import Processes, free_port, get, wait_for
+from harness import Processes, free_port, get, serve, wait_for
 
 BINARY, *PROXIES = sys.argv[1:]
 FILES = pathlib.Path(__file__).parent.parent / "deploy/proxies"
@@ -59,10 +59,7 @@ class Engine:
         self.arrived = threading.Semaphore(0)
         self.bodies = []
         handler = type("Handler", (Handler,), {"engine": self})
-        self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
-        self.server.daemon_threads = True
-        self.url = f"http://127.0.0.1:{self.server.server_address[1]}"
-        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+        self.url = serve(handler)
 
 
 class Handler(http.server.BaseHTTPRequestHandler):

@@ -2,7 +2,8 @@
 
 import http.server
 import json
-import threading
+
+from harness import serve
 
 MODEL = "scripted"
 ARGUMENTS = {"city": "Reykjavík", "unit": "celsius"}
@@ -16,10 +17,7 @@ class Engine:
     def __init__(self):
         self.bodies = []
         handler = type("Handler", (Handler,), {"bodies": self.bodies})
-        self._server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
-        self._server.daemon_threads = True
-        self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
-        threading.Thread(target=self._server.serve_forever, daemon=True).start()
+        self.url = serve(handler)
 
 
 class Handler(http.server.BaseHTTPRequestHandler):

@@ -55,29 +55,31 @@ class Lab:
         self.root.mkdir(parents=True, exist_ok=True)
 
     def venv(self, name, *packages):
-        folder = self.root / f"gateway-{name}"
-        if not (folder / "installed").exists():
-            if not self.may_install:
-                raise Missing(f"it is not in {folder}")
-            print(f"{name}: installing {' '.join(packages)}", file=sys.stderr)
-            shutil.rmtree(folder, ignore_errors=True)
+        def install(folder):
             run(sys.executable, "-m", "venv", str(folder))
             # Wheels alone: nothing of a package runs before it is started.
             run(str(folder / "bin/pip"), "install", "--quiet", "--only-binary", ":all:", *packages)
-            (folder / "installed").write_text(" ".join(packages))
-        return folder
+
+        return self._installed(name, " ".join(packages), install)
 
     def npm(self, name, package):
+        def install(folder):
+            folder.mkdir()
+            (folder / "package.json").write_text("{}")
+            run("npm", "install", "--no-audit", "--no-fund", "--ignore-scripts", package, cwd=folder)
+
+        return self._installed(name, package, install)
+
+    def _installed(self, name, what, install):
+        """The folder of a gateway, which `install` fills if it has not been yet."""
         folder = self.root / f"gateway-{name}"
         if not (folder / "installed").exists():
             if not self.may_install:
                 raise Missing(f"it is not in {folder}")
-            print(f"{name}: installing {package}", file=sys.stderr)
+            print(f"{name}: installing {what}", file=sys.stderr)
             shutil.rmtree(folder, ignore_errors=True)
-            folder.mkdir()
-            (folder / "package.json").write_text("{}")
-            run("npm", "install", "--no-audit", "--no-fund", "--ignore-scripts", package, cwd=folder)
-            (folder / "installed").write_text(package)
+            install(folder)
+            (folder / "installed").write_text(what)
         return folder
 
     @staticmethod
